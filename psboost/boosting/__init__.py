@@ -1,0 +1,1 @@
+"""Losses, fixed point, histograms, splits, the forest; knows neither messages nor roles."""

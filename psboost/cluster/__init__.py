@@ -1,0 +1,1 @@
+"""Runs roles: local threads, processes, remote hosts; liveness. Does not know trees."""

@@ -1,0 +1,1 @@
+"""Readers, sketches, bin mapper, blocks; knows neither gradients nor trees."""

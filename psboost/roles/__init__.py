@@ -1,0 +1,1 @@
+"""State machines that pass messages; know neither sockets, threads nor clocks."""

@@ -1,0 +1,1 @@
+"""Messages, their bytes, and the sockets that carry them; does not know trees or who answers what."""

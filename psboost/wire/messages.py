@@ -1,0 +1,316 @@
+"""Knows every message of the protocol, each with its addressee; does not know how it becomes bytes.
+
+A message is a frozen dataclass. Scalars, strings and small dicts travel in its header; every numpy array travels as
+one frame of its own, and so does each array of a `tuple[np.ndarray, ...]`. `tree` and `level` say which step of the
+training a message belongs to (-1: before the first tree, or the tree's end), so what comes late is recognised.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True)
+class Message:
+    """Base of all messages."""
+
+    tree: int = -1
+    level: int = -1
+
+
+# --- cluster: liveness and start-up; sent by drivers, never seen by roles
+
+
+@dataclass(frozen=True, kw_only=True)
+class Join(Message):
+    """any -> coordinator, once: this process is up and listens at `address`."""
+
+    role: str
+    address: str
+    rank: int = -1
+    process: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssignRoles(Message):
+    """coordinator -> any, once: the receiver's name, everybody's address and incarnation, and the job to do."""
+
+    name: str
+    addresses: dict
+    incarnations: dict
+    job: dict
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beat(Message):
+    """any -> coordinator and back, about once a second: alive; with the bytes sent so far."""
+
+    bytes_sent: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Abort(Message):
+    """any -> coordinator -> all: stop now; `cause` is the first thing that went wrong."""
+
+    cause: str
+    kind: str = "ClusterError"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportCosts(Message):
+    """any -> coordinator, once, at the end: seconds by stage and bytes by message kind of the sender."""
+
+    seconds: dict
+    ledger: dict
+    peak_memory: int = 0
+    bytes_read: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dismiss(Message):
+    """coordinator -> all, once: the job is done, everything is written; exit with 0."""
+
+
+# --- before the first tree
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeRows(Message):
+    """worker -> coordinator, once: the rows of its share of the row shard, and the features stored in them.
+
+    Worker (r, c) counts the c-th part of row shard r, so that together the workers count every row once.
+    `features` (int64, ascending user numbers) and `counts` (int64, rows that store the feature) go together.
+    """
+
+    n_rows: int
+    n_values: int
+    features: np.ndarray
+    counts: np.ndarray
+    n_features: int
+    max_weight: float
+    max_label: float
+    labels_seen: tuple[float, ...]
+    eval_rows: tuple[int, ...] = ()
+    bytes_read: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class DealFeatures(Message):
+    """coordinator -> worker, once: its features in internal order, and where its row shard begins.
+
+    `features` (int64) lists the user numbers of the shard's features; internal feature i of the shard is
+    features[i]. Server s owns the internal features server_offsets[s] .. server_offsets[s+1]. With a given bin
+    mapper, `cut_offsets` (int64) and `cuts` (float32) hold the shard's cut points; else they are empty.
+    """
+
+    features: np.ndarray
+    server_offsets: np.ndarray
+    row_offset: int
+    n_rows: int
+    max_weight: float
+    max_label: float
+    cut_offsets: np.ndarray
+    cuts: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class DealRanges(Message):
+    """coordinator -> server, once: the features of its ranges, one range for each feature shard, one after another.
+
+    `shard_offsets` (int64, C + 1): the features of shard c are features[shard_offsets[c] : shard_offsets[c+1]].
+    """
+
+    features: np.ndarray
+    shard_offsets: np.ndarray
+    n_rows: int
+    max_weight: float
+    max_label: float
+    cut_offsets: np.ndarray
+    cuts: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushSketches(Message):
+    """worker -> server, once: the values of the receiver's range of the sender's features, summarised (D8)."""
+
+    sketches: tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareCutPoints(Message):
+    """server (R = 1: worker) -> workers of the shards, and coordinator, once: cut points of the sender's range.
+
+    `shard_offsets` as in DealRanges when it goes to the coordinator; a worker gets its own shard's part only.
+    """
+
+    shard_offsets: np.ndarray
+    cut_offsets: np.ndarray
+    cuts: np.ndarray
+
+
+# --- each tree
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushMaxima(Message):
+    """worker (r, 0) -> coordinator, once a tree if the loss has no bounds: the shard's largest |grad| and hess."""
+
+    max_grad: float
+    max_hess: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartTree(Message):
+    """coordinator -> all, once a tree if the loss has no bounds: the largest |grad| and hess of all rows."""
+
+    max_grad: float
+    max_hess: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushHistograms(Message):
+    """worker -> server, once a level (R > 1): histograms of the nodes to build, the receiver's range only.
+
+    `totals` (int64, n_nodes x 2): sum_grad and sum_hess of all rows of each node in the sender's row shard. `arrays`
+    hold the histograms in the form that `codec` names (wire/packing.py).
+    """
+
+    totals: np.ndarray
+    codec: str
+    arrays: tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProposeSplits(Message):
+    """server (R = 1: worker) -> coordinator, once a level: its best split of each open node, and what lives on.
+
+    One entry for each open node, in order of node number: `gains` (float64; -inf: no split), `features` (int64 user
+    numbers), `shards`, `locals` (int32: feature shard, and the feature's number in it), `bins` (int32, in the
+    feature), `default_left` (uint8), `left_sums` (int64, n x 2). `node_sums` (int64, n x 2) are the nodes' totals.
+    `living` holds, for each shard of the sender, one packed bit for each feature that lived in the node's parent
+    (wire/packing.py, pack_living): 1 if it lives on in the node (D3).
+    """
+
+    gains: np.ndarray
+    features: np.ndarray
+    shards: np.ndarray
+    locals: np.ndarray
+    bins: np.ndarray
+    default_left: np.ndarray
+    left_sums: np.ndarray
+    node_sums: np.ndarray
+    living: tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApplySplits(Message):
+    """coordinator -> all, once a level: the splits to make, in order of node number; none: the tree is grown.
+
+    `nodes` (int32) are the nodes to split; the others as in ProposeSplits. The children of the k-th split are numbered
+    from the tree's node count on: left, right, left, right. `build_left` (uint8): the left child is the one whose
+    histogram is built, its sibling's is parent - child. `last`: the children are leaves, none will be built.
+    `living`: for a worker, the living sets of the split nodes in its shard, one array for each server.
+    """
+
+    nodes: np.ndarray
+    shards: np.ndarray
+    locals: np.ndarray
+    bins: np.ndarray
+    default_left: np.ndarray
+    left_sums: np.ndarray
+    build_left: np.ndarray
+    last: bool
+    living: tuple[np.ndarray, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushBitvectors(Message):
+    """worker (r, c) -> server r mod S, once a level (C > 1), if c owns a split: which rows keep the default side.
+
+    One bit for each row of the row shard: 0 if a split of this level, owned by the sender, sends the row away from
+    its node's default child; `form` says how the bits are held (wire/packing.py, pack_bitvector).
+    """
+
+    shard: int
+    n_bits: int
+    form: str
+    bits: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouteRows(Message):
+    """server r mod S -> workers (r, *), once a level (C > 1): the bitvectors of all feature shards, ANDed."""
+
+    n_bits: int
+    form: str
+    bits: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushLeafSums(Message):
+    """worker (r, 0) -> coordinator, once a tree: sums of grad and hess of each leaf at full precision (int64).
+
+    `margins` (float32): the margins of the shard's evaluation rows after the tree before, if there are any.
+    """
+
+    sums: np.ndarray
+    margins: np.ndarray
+    labels: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class CloseTree(Message):
+    """coordinator -> workers and servers, once a tree: the value of each leaf, in order of node number; go on or stop."""
+
+    values: np.ndarray
+    stop: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushEvaluation(Message):
+    """worker (r, 0) -> coordinator, once a tree if there are evaluation rows: their margins after this tree."""
+
+    margins: np.ndarray
+
+
+# --- block-distributed prediction
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribePart(Message):
+    """worker (r, 0) -> coordinator, once: the number of rows of row shard r."""
+
+    n_rows: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushPartialExits(Message):
+    """worker (r, c) -> server r mod S, once a batch of trees: the bitvectors that its own features narrow.
+
+    A (row, tree) pair that none of the sender's features narrows is all ones and is not sent. `positions` (int64,
+    ascending): row * n_trees + tree; `masks` (uint64, n x n_words): its bitvector.
+    """
+
+    shard: int
+    n_rows: int
+    positions: np.ndarray
+    masks: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushMargins(Message):
+    """server r mod S -> coordinator, once for each row shard: the margins of its rows (float32)."""
+
+    shard: int
+    margins: np.ndarray
+
+
+ALL_KINDS: dict[str, type[Message]] = {}
+
+
+def _register(base: type[Message]) -> None:
+    for kind in base.__subclasses__():
+        ALL_KINDS[kind.__name__] = kind
+
+
+_register(Message)
