@@ -1,1 +1,9 @@
-"""State machines that pass messages; know neither sockets, threads nor clocks."""
+"""State machines that pass messages; know neither sockets, threads nor clocks.
+
+A role is one generator that reads like its part of the protocol:
+
+    proposals = yield from self.gather(ProposeSplits, self.servers, tree=tree, level=level)
+    self.send("worker 0,1", ApplySplits(...))
+
+and `role.handle(sender, message) -> [(receiver, message), ...]` runs it as far as the messages at hand allow.
+"""

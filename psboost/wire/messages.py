@@ -79,7 +79,9 @@ class DescribeRows(Message):
     """worker -> coordinator, once: the rows of its share of the row shard, and the features stored in them.
 
     Worker (r, c) counts the c-th part of row shard r, so that together the workers count every row once.
-    `features` (int64, ascending user numbers) and `counts` (int64, rows that store the feature) go together.
+    `features` (int64, ascending user numbers) and `counts` (int64, rows that store the feature) go together, packed.
+    `n_distinct` is their number. `label_range`: the lowest and the highest label, none without rows. `eval_rows`: rows of
+    the sender's part of each evaluation set.
     """
 
     n_rows: int
@@ -89,9 +91,9 @@ class DescribeRows(Message):
     n_features: int
     max_weight: float
     max_label: float
-    labels_seen: tuple[float, ...]
+    n_distinct: int
+    label_range: tuple[float, ...]
     eval_rows: tuple[int, ...] = ()
-    bytes_read: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,8 +101,8 @@ class DealFeatures(Message):
     """coordinator -> worker, once: its features in internal order, and where its row shard begins.
 
     `features` (int64) lists the user numbers of the shard's features; internal feature i of the shard is
-    features[i]. Server s owns the internal features server_offsets[s] .. server_offsets[s+1]. With a given bin
-    mapper, `cut_offsets` (int64) and `cuts` (float32) hold the shard's cut points; else they are empty.
+    features[i]. Server s owns the internal features server_offsets[s] .. server_offsets[s+1] (int64, S + 1). `n_rows`
+    counts the rows of all shards. `cut_points` are the shard's with a given bin mapper, else empty; as in ShareCutPoints.
     """
 
     features: np.ndarray
@@ -109,24 +111,24 @@ class DealFeatures(Message):
     n_rows: int
     max_weight: float
     max_label: float
-    cut_offsets: np.ndarray
-    cuts: np.ndarray
+    cut_points: tuple[np.ndarray, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class DealRanges(Message):
     """coordinator -> server, once: the features of its ranges, one range for each feature shard, one after another.
 
-    `shard_offsets` (int64, C + 1): the features of shard c are features[shard_offsets[c] : shard_offsets[c+1]].
+    `shard_offsets` (int64, C + 1): the features of shard c are features[shard_offsets[c] : shard_offsets[c+1]], and the
+    first of them is feature shard_begins[c] (int64, C) of its shard. `cut_points` as in DealFeatures.
     """
 
     features: np.ndarray
     shard_offsets: np.ndarray
+    shard_begins: np.ndarray
     n_rows: int
     max_weight: float
     max_label: float
-    cut_offsets: np.ndarray
-    cuts: np.ndarray
+    cut_points: tuple[np.ndarray, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,12 +142,11 @@ class PushSketches(Message):
 class ShareCutPoints(Message):
     """server (R = 1: worker) -> workers of the shards, and coordinator, once: cut points of the sender's range.
 
-    `shard_offsets` as in DealRanges when it goes to the coordinator; a worker gets its own shard's part only.
+    `cut_points`: offsets (int64, n_features + 1), cuts (float32), has_missing (uint8, n_features), as CutPoints holds
+    them. The coordinator gets the whole range, a worker its own shard's part of it.
     """
 
-    shard_offsets: np.ndarray
-    cut_offsets: np.ndarray
-    cuts: np.ndarray
+    cut_points: tuple[np.ndarray, ...]
 
 
 # --- each tree
@@ -207,8 +208,9 @@ class ApplySplits(Message):
     """coordinator -> all, once a level: the splits to make, in order of node number; none: the tree is grown.
 
     `nodes` (int32) are the nodes to split; the others as in ProposeSplits. The children of the k-th split are numbered
-    from the tree's node count on: left, right, left, right. `build_left` (uint8): the left child is the one whose
-    histogram is built, its sibling's is parent - child. `last`: the children are leaves, none will be built.
+    from the tree's node count on: left, right, left, right. `unstored_left` (uint8): a cell that is not stored goes left,
+    so the left child is the default child. `build_left` (uint8): the left child is the one whose histogram is built, its
+    sibling's is parent - child. `last`: the children are leaves, no histogram will be built.
     `living`: for a worker, the living sets of the split nodes in its shard, one array for each server.
     """
 
@@ -217,7 +219,7 @@ class ApplySplits(Message):
     locals: np.ndarray
     bins: np.ndarray
     default_left: np.ndarray
-    left_sums: np.ndarray
+    unstored_left: np.ndarray
     build_left: np.ndarray
     last: bool
     living: tuple[np.ndarray, ...] = ()
@@ -248,29 +250,38 @@ class RouteRows(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class PushLeafSums(Message):
-    """worker (r, 0) -> coordinator, once a tree: sums of grad and hess of each leaf at full precision (int64).
+    """worker (r, 0) -> coordinator, once a tree: sums of grad and hess of each leaf at full precision (D1).
 
-    `margins` (float32): the margins of the shard's evaluation rows after the tree before, if there are any.
+    `sums` (int64, n_leaves x 2), leaves in order of node number. With tree = -1: all rows at margin 0, for base_score.
     """
 
     sums: np.ndarray
-    margins: np.ndarray
-    labels: np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True)
 class CloseTree(Message):
-    """coordinator -> workers and servers, once a tree: the value of each leaf, in order of node number; go on or stop."""
+    """coordinator -> workers, once a tree: the value (float32) of each leaf, in order of node number.
+
+    With tree = -1: the one value that all margins start from.
+    """
 
     values: np.ndarray
-    stop: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopTraining(Message):
+    """coordinator -> workers and servers, at most once: no further tree is wanted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PushEvaluation(Message):
-    """worker (r, 0) -> coordinator, once a tree if there are evaluation rows: their margins after this tree."""
+    """worker (r, 0) -> coordinator, once a tree if there are evaluation sets: their rows' margins after this tree.
+
+    The shard's rows of the first set, then those of the second, and so on. `labels` (float64) come with tree 0 only.
+    """
 
     margins: np.ndarray
+    labels: np.ndarray
 
 
 # --- block-distributed prediction

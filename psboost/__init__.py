@@ -1,0 +1,50 @@
+"""Block-distributed gradient-boosted decision trees for wide sparse data.
+
+    import psboost
+    forest = psboost.train({"max_depth": 6}, X, y, grid=(2, 2))
+    forest.predict(X)
+
+The rooms, in the order of their imports, each downward only:
+
+    training.py   psboost.train; cli.py: the psboost command; config.py: every setting
+    cluster/      runs roles: local threads, processes, remote hosts; liveness
+    roles/        worker, server, coordinator: state machines without I/O
+    wire/         messages, codec, packing, endpoint, byte ledger
+    boosting/     losses, metrics, fixed point, histogram, split, growth, forest and its JSON
+    data/         readers, sketches, bin mapper, block
+    kernels/      compiled code: arrays in, arrays out
+"""
+
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    __version__ = version("psboost")
+except PackageNotFoundError:  # run from a source tree that is not installed
+    __version__ = "0"
+
+_HOMES = {
+    "train": "psboost.training",
+    "Round": "psboost.training",
+    "Forest": "psboost.boosting.forest",
+    "load_model": "psboost.boosting.forest",
+    "BinMapper": "psboost.data.bin_mapper",
+    "PSBoostError": "psboost.errors",
+    "ParameterError": "psboost.errors",
+    "DataError": "psboost.errors",
+    "ModelError": "psboost.errors",
+    "ProtocolError": "psboost.errors",
+    "ClusterError": "psboost.errors",
+}
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str):
+    """Public names, imported when they are first used, so that `import psboost` is instant."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'psboost' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,77 @@
+"""Knows steps, rounding and exact sums (D1); does not know trees or messages.
+
+All steps are powers of two, so scaling is exact and only the rounding to an integer loses anything. Integer sums
+are the same in any order, which is what makes the model the same on every grid.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from psboost.boosting.losses import Bounds
+from psboost.kernels import gradients as kernels
+
+_SUM_BITS = 62
+
+
+def power_above(x: float) -> int:
+    """The smallest k with 2^k >= x; -126 for x = 0, so a step never is 0."""
+    if x <= 0.0:
+        return -126
+    fraction, exponent = math.frexp(x)
+    return exponent - 1 if fraction == 0.5 else exponent
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What one unit of an integer sum is worth: for histograms, and for leaf sums at full precision."""
+
+    grad: float
+    hess: float
+    leaf_grad: float
+    leaf_hess: float
+
+
+def steps_for(bounds: Bounds, grad_bits: int, n_rows: int) -> Steps:
+    """Steps such that a row's |grad| and hess are at most 2^(grad_bits - 1) and no leaf sum of n_rows overflows int64.
+
+    With grad_bits = 32 a row's values are at most 2^30, so that each fits its half of a packed int64.
+    """
+    value_bits = min(grad_bits - 1, 30)
+    grad, hess = power_above(bounds.grad), power_above(bounds.hess)
+    row_bits = power_above(float(max(n_rows, 1))) + 1
+    return Steps(
+        grad=math.ldexp(1.0, grad - value_bits),
+        hess=math.ldexp(1.0, hess - value_bits),
+        leaf_grad=math.ldexp(1.0, grad + row_bits - _SUM_BITS),
+        leaf_hess=math.ldexp(1.0, hess + row_bits - _SUM_BITS),
+    )
+
+
+def rows_per_sum(grad_bits: int) -> int:
+    """How many rows can be added in one packed int64 before a half could overflow."""
+    return ((1 << 31) - 1) >> min(grad_bits - 1, 30)
+
+
+def least_units(min_child_weight: float, step: float) -> int:
+    """The smallest integer sum_hess that is at least min_child_weight; 1 at least, an empty child is none."""
+    return max(1, math.ceil(min_child_weight / step))
+
+
+def least_rows(min_child_weight: float, bounds: Bounds, steps: Steps) -> int:
+    """A feature stored in fewer rows than this can never be split (D3), however the gradients are rounded."""
+    return max(1, math.ceil(min_child_weight / (bounds.hess + steps.hess))) if bounds.hess > 0 else 1
+
+
+def rounding_key(seed: int, tree: int) -> np.uint64:
+    """The key of one tree's random rounding."""
+    digest = np.random.SeedSequence([seed & 0xFFFFFFFFFFFFFFFF, tree]).generate_state(1, np.uint64)
+    return np.uint64(digest[0])
+
+
+def round_gradients(grads, hesses, steps: Steps, key: np.uint64, row_offset: int) -> np.ndarray:
+    """int64 (n_rows): grad and hess of each row as integers, packed as (grad << 32) + hess."""
+    packed = np.empty(len(grads), np.int64)
+    kernels.round_gradients(grads, hesses, steps.grad, steps.hess, key, row_offset, packed)
+    return packed

@@ -1,0 +1,298 @@
+"""Knows trees, what they predict and when a model is sound; does not know how it was grown or saved.
+
+A forest's rule for zeros (DESIGN.md, D9) is `zero_as_missing`:
+
+    True   a cell that is not stored, a stored 0 and NaN are all missing
+    False  a cell that is not stored is 0.0, a number like others; NaN is missing
+    None   as stored, XGBoost's own models: NaN and what a sparse matrix does not store are missing, zeros are not
+"""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from psboost.boosting.scorer import Scorer
+from psboost.data.source import open_source
+from psboost.errors import ModelError
+from psboost.kernels import scoring
+
+MAX_FEATURES = 2**63 - 1
+TABLE_FEATURES = 1 << 26  # no lookup table of column numbers is longer
+PART_ROWS = 1 << 16  # rows of a matrix that are scored at a time
+PART_BYTES = 1 << 26  # bytes of a file
+RT_EPS = np.float32(1e-6)  # XGBoost keeps a base_score that is a probability so far from 0 and 1
+
+# objective: is base_score a probability, is the prediction one
+OBJECTIVES = {
+    "binary:logistic": (True, True),
+    "reg:logistic": (True, True),
+    "binary:logitraw": (False, False),
+    "reg:squarederror": (False, False),
+}
+
+TREE_DTYPES = {
+    "left": np.int32,
+    "right": np.int32,
+    "feature": np.int64,
+    "threshold": np.float32,
+    "default_left": np.uint8,
+    "value": np.float32,
+    "gain": np.float32,
+    "sum_hess": np.float32,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """Nodes numbered as grown: the root is 0, each split appends its left and its right child."""
+
+    left: np.ndarray  # int32: left child, -1 for a leaf
+    right: np.ndarray  # int32
+    feature: np.ndarray  # int64: the user's column number, -1 for a leaf
+    threshold: np.ndarray  # float32: value < threshold goes left
+    default_left: np.ndarray  # uint8: 1 if a missing value goes left
+    value: np.ndarray  # float32: of a leaf, times the learning rate; of an inner node, what it would have had
+    gain: np.ndarray  # float32: 0 for a leaf
+    sum_hess: np.ndarray  # float32
+
+    @property
+    def n_nodes(self) -> int:
+        return len(self.left)
+
+    def check(self, n_features: int) -> None:
+        """Raises ModelError unless each node but the root is one node's child, and all numbers are in range."""
+        for name, dtype in TREE_DTYPES.items():
+            array = getattr(self, name)
+            if array.dtype != dtype or array.shape != (self.n_nodes,):
+                raise ModelError(
+                    f"{name} is {array.dtype} {array.shape}, {np.dtype(dtype)} ({self.n_nodes},) is needed"
+                )
+        if self.n_nodes == 0:
+            raise ModelError("no nodes: even a tree without splits has a root")
+        is_leaf = self.left < 0
+        if (is_leaf != (self.right < 0)).any():
+            node = int(np.argmax(is_leaf != (self.right < 0)))
+            raise ModelError(
+                f"node {node} has only one child (left {self.left[node]}, right {self.right[node]})"
+            )
+        inner = np.flatnonzero(~is_leaf)
+        children = np.concatenate([self.left[inner], self.right[inner]])
+        if (children >= self.n_nodes).any():
+            at = int(np.argmax(children >= self.n_nodes))
+            raise ModelError(
+                f"node {inner[at % len(inner)]} has child {children[at]}, there are {self.n_nodes} nodes"
+            )
+        n_parents = np.bincount(children, minlength=self.n_nodes)
+        n_parents[0] += 1  # the root hangs from nothing
+        if (n_parents != 1).any():
+            node = int(np.argmax(n_parents != 1))
+            what = "is a child twice, or the root is a child" if n_parents[node] > 1 else "is nobody's child"
+            raise ModelError(f"node {node} {what}: not a tree")
+        # A cycle apart from the root leaves each of its nodes with one parent, but out of reach.
+        n_reached, level = 0, np.zeros(1, np.int64)
+        while len(level):
+            n_reached += len(level)
+            level = level[~is_leaf[level]]
+            level = np.concatenate([self.left[level], self.right[level]])
+        if n_reached != self.n_nodes:
+            raise ModelError(f"{self.n_nodes - n_reached} nodes run in a cycle: not a tree")
+        outside = (self.feature[inner] < 0) | (self.feature[inner] >= n_features)
+        if outside.any():
+            node = inner[np.argmax(outside)]
+            raise ModelError(
+                f"node {node} splits feature {self.feature[node]}, the model has {n_features} features"
+            )
+        for name, used in (("threshold", inner), ("value", np.flatnonzero(is_leaf))):
+            wrong = used[~np.isfinite(getattr(self, name)[used])]
+            if len(wrong):
+                raise ModelError(
+                    f"node {wrong[0]} has {name} {getattr(self, name)[wrong[0]]}: it must be finite"
+                )
+
+
+@dataclass(eq=False)
+class Forest:
+    """A trained model.
+
+    objective        one of OBJECTIVES
+    base_score       as XGBoost means it: a probability for the logistic objectives
+    n_features       the width it was trained for, up to 2^63 - 1
+    zero_as_missing  see above
+    report           of the training that made it; not saved
+    attributes       text that is saved with it. Keys of ours begin with "psboost."
+    bin_mapper       not saved here
+    """
+
+    trees: list[Tree]
+    objective: str
+    base_score: float
+    n_features: int
+    zero_as_missing: bool | None
+    report: dict | None = None
+    attributes: dict[str, str] = field(default_factory=dict)
+    bin_mapper: Any = None
+    _scorers: dict = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def base_margin(self) -> np.float32:
+        """What every margin starts with."""
+        return base_margin(self.objective, self.base_score)
+
+    @property
+    def scorer(self) -> Scorer:
+        """The forest's bitvectors, built at the first use and again if the trees are others by then."""
+        return self._scorer(self.zero_as_missing)
+
+    def check(self) -> None:
+        """Raises ModelError if the model is not sound; the message names the tree and node."""
+        if not 0 <= self.n_features <= MAX_FEATURES:
+            raise ModelError(f"n_features is {self.n_features}: it must be between 0 and 2^63 - 1")
+        self.base_margin  # noqa: B018
+        for number, tree in enumerate(self.trees):
+            try:
+                tree.check(self.n_features)
+            except ModelError as error:
+                raise ModelError(f"tree {number}: {error}") from None
+
+    def predict(self, X, output_margin=False, index_base=1) -> np.ndarray:
+        """float32 (n_rows): probabilities for the logistic objectives, or the margins.
+
+        X           2-d numbers, a scipy sparse matrix or array, a data frame, or the path of a file
+        index_base  of an svmlight file
+
+        ModelError unless X is as wide as the model (a text file may be narrower), DataError if it is unreadable.
+        """
+        margins = self._predict_margins(X, index_base)
+        if output_margin or not OBJECTIVES[self.objective][1]:
+            return margins
+        probabilities = np.empty_like(margins)
+        scoring.logistic(margins, probabilities)
+        return probabilities
+
+    def save_model(self, path) -> None:
+        """Writes XGBoost's JSON to `path`, which at any time holds the old file or the new one. ModelError."""
+        from psboost.boosting.xgboost_json import dumps
+
+        path = Path(path)
+        text = dumps(self)
+        # Created like any file, so that it gets the rights that any file would get here.
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        try:
+            with open(temporary, "x", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise ModelError(f"{path}: the model cannot be written: {error.strerror}") from error
+
+    def _predict_margins(self, X, index_base) -> np.ndarray:
+        if isinstance(X, (str, Path)):
+            return self._predict_file(X, index_base)
+        if self.zero_as_missing is None and sparse.issparse(X):
+            self._check_width("X", X.shape[-1], exact=True)
+            return self._predict_as_stored(X.tocsr())
+        # A dense matrix stores every cell: "as stored" is then the rule of False.
+        source = open_source(X, zero_as_missing=bool(self.zero_as_missing))
+        n_rows, n_columns = np.shape(X)
+        self._check_width("X", n_columns, exact=True)
+        return self._predict_source(source, bool(self.zero_as_missing), -(-n_rows // PART_ROWS))
+
+    def _predict_file(self, path, index_base) -> np.ndarray:
+        if self.zero_as_missing is None:
+            raise ModelError(
+                f"{path}: the model does not say whether a zero in a file is missing (XGBoost's models do not); "
+                "set its zero_as_missing to True or False first, or give a matrix"
+            )
+        source = open_source(path, index_base=index_base, zero_as_missing=self.zero_as_missing)
+        return self._predict_source(source, self.zero_as_missing, -(-os.path.getsize(path) // PART_BYTES))
+
+    def _predict_source(self, source, rule, n_parts) -> np.ndarray:
+        scorer = self._scorer(rule)
+        parts = []
+        for span in source.spans(max(n_parts, 1)):
+            rows = source.read(span, keep=scorer.features)
+            self._check_width(source.name, rows.n_features, exact=source.name.endswith(".npz"))
+            parts.append(scorer.margins(rows))
+        return np.concatenate(parts)
+
+    def _predict_as_stored(self, csr) -> np.ndarray:
+        """Margins of a sparse matrix whose stored zeros are zeros, which no Source hands out."""
+        if not csr.has_canonical_format:
+            csr = csr.copy()
+            csr.sum_duplicates()
+        scorer = self._scorer(None)
+        parts = [np.empty(0, np.float32)]
+        for begin in range(0, csr.shape[0], PART_ROWS):
+            indptr = csr.indptr[begin : begin + PART_ROWS + 1].astype(np.int64)
+            part = slice(indptr[0], indptr[-1])
+            positions = _positions(scorer.features, csr.indices[part])
+            kept = positions >= 0
+            before = np.zeros(len(kept) + 1, np.int64)
+            np.cumsum(kept, out=before[1:])
+            with np.errstate(over="ignore"):
+                values = csr.data[part][kept].astype(np.float32)
+            rows = SimpleNamespace(indptr=before[indptr - indptr[0]], features=positions[kept], values=values)
+            parts.append(scorer.margins(rows))
+        return np.concatenate(parts)
+
+    def _margins(self, rows, method=None) -> np.ndarray:
+        """Scorer.margins, of rows read with keep=scorer.features by the forest's own rule."""
+        return self.scorer.margins(rows, method)
+
+    def _scorer(self, rule) -> Scorer:
+        trees, scorer = self._scorers.get(rule, (None, None))
+        if trees != self.trees or scorer.base_margin != self.base_margin:
+            scorer = Scorer(self.trees, rule, self.base_margin)
+            self._scorers[rule] = (list(self.trees), scorer)
+        return scorer
+
+    def _check_width(self, name, n_columns, exact):
+        if n_columns > self.n_features or (exact and n_columns != self.n_features):
+            raise ModelError(f"{name} has {n_columns} features, the model was trained on {self.n_features}")
+
+
+def load_model(path) -> Forest:
+    """The forest in a file of XGBoost's JSON, ours or XGBoost's own. ModelError names the file and the fault."""
+    from psboost.boosting.xgboost_json import loads
+
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path}: the model cannot be read: {error.strerror}") from error
+    try:
+        return loads(data)
+    except ModelError as error:
+        raise ModelError(f"{path}: {error}") from error
+
+
+def base_margin(objective: str, base_score: float) -> np.float32:
+    """What every margin starts with, to the bit as XGBoost 3 computes it. Raises ModelError."""
+    if objective not in OBJECTIVES:
+        raise ModelError(f"objective {objective!r} is not supported; supported are {', '.join(OBJECTIVES)}")
+    score = np.float32(base_score)
+    if not OBJECTIVES[objective][0]:
+        if not np.isfinite(score):
+            raise ModelError(f"base_score is {base_score}: it must be finite")
+        return score
+    if not 0 <= score <= 1:
+        raise ModelError(f"base_score is {base_score}: a probability is needed for {objective}")
+    return np.float32(scoring.logit(min(max(score, RT_EPS), np.float32(1) - RT_EPS)))
+
+
+def _positions(features, columns) -> np.ndarray:
+    """int32: where each of `columns` stands in `features` (ascending), -1 if it does not."""
+    if len(features) == 0:
+        return np.full(len(columns), -1, np.int32)
+    if features[-1] < TABLE_FEATURES:
+        table = np.full(features[-1] + 2, -1, np.int32)
+        table[features] = np.arange(len(features))
+        return table[np.minimum(columns, features[-1] + 1)]
+    at = np.minimum(np.searchsorted(features, columns), len(features) - 1)
+    return np.where(features[at] == columns, at, -1).astype(np.int32)

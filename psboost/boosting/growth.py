@@ -1,0 +1,55 @@
+"""Knows how a tree's nodes are numbered while it grows, and which are open; does not know why they are split."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from psboost.boosting.split import FeatureRange
+from psboost.data.sketches import CutPoints
+
+
+@dataclass
+class Frontier:
+    """The open nodes of one level. Children are numbered from the node count on: left, right, left, right."""
+
+    open: list[int]
+    n_nodes: int = 1
+
+    @staticmethod
+    def root() -> "Frontier":
+        return Frontier([0])
+
+    def children(self, nodes: np.ndarray) -> list[tuple[int, int, int]]:
+        """(node, left, right) of each split."""
+        return [(int(node), self.n_nodes + 2 * k, self.n_nodes + 2 * k + 1) for k, node in enumerate(nodes)]
+
+    def split(self, nodes: np.ndarray) -> "Frontier":
+        """The frontier after `nodes` (ascending) were split."""
+        children = [child for _, left, right in self.children(nodes) for child in (left, right)]
+        return Frontier(children, self.n_nodes + len(children))
+
+    def positions(self, nodes: np.ndarray) -> list[int]:
+        """Where in `open` the nodes stand."""
+        return [self.open.index(node) for node in nodes]
+
+
+def feature_range(
+    ids: np.ndarray, shards: np.ndarray, locals_: np.ndarray, cut_points: CutPoints, zero_as_missing: bool
+) -> FeatureRange:
+    """The bins of features side by side, and where each one's zeros and missing values fall (D9)."""
+    n_cuts = np.diff(cut_points.offsets)
+    has_missing = cut_points.has_missing.astype(np.int64)
+    bin_offsets = np.zeros(len(ids) + 1, np.int64)
+    np.cumsum(n_cuts + has_missing, out=bin_offsets[1:])
+    default_bins = np.full((len(ids), 2), -1, np.int32)
+    if not zero_as_missing:
+        below = np.concatenate([[0], np.cumsum(cut_points.cuts <= 0.0)])
+        default_bins[:, 0] = below[cut_points.offsets[1:]] - below[cut_points.offsets[:-1]]
+        default_bins[:, 1] = np.where(has_missing, n_cuts, -1)
+    return FeatureRange(
+        ids=np.ascontiguousarray(ids, np.int64),
+        shards=np.ascontiguousarray(shards, np.int32),
+        locals=np.ascontiguousarray(locals_, np.int32),
+        bin_offsets=bin_offsets.astype(np.int32),
+        default_bins=default_bins.reshape(-1),
+    )

@@ -1,0 +1,81 @@
+"""Knows losses: gradients, their bounds, intercepts and links; does not know trees or rounding.
+
+A margin is the raw score (float32), before the link. Labels and weights are float64.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from psboost.errors import DataError, ParameterError
+from psboost.kernels import gradients as kernels
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The largest |grad| and hess that any row can have."""
+
+    grad: float
+    hess: float
+
+
+class Logistic:
+    """binary:logistic. Labels 0 (or -1) and 1; |grad| <= w and hess <= w / 4."""
+
+    name = "binary:logistic"
+    bounded = True
+
+    def check_labels(self, labels: np.ndarray, name: str) -> np.ndarray:
+        """Labels as 0 and 1 (-1 counts as 0). DataError names the first row with another label."""
+        known = (labels == 0) | (labels == 1) | (labels == -1)
+        if not known.all():
+            row = int(np.argmin(known))
+            raise DataError(
+                f"{name}: label {labels[row]:g} (row {row} of the part that was read): {self.name} wants 0 (or -1) and 1; "
+                "map the labels, or use objective=reg:squarederror"
+            )
+        return np.maximum(labels, 0.0)
+
+    def bounds(self, max_weight: float, max_label: float) -> Bounds:  # noqa: ARG002
+        return Bounds(max_weight, 0.25 * max_weight)
+
+    def gradients(self, margins, labels, weights, grads, hesses) -> None:
+        kernels.logistic_gradients(margins, labels, weights, grads, hesses)
+
+    def intercept(self, sum_grad: float, sum_hess: float) -> float:
+        """base_score (a probability): the weighted mean label, from the sums at margin 0 (grad = 1/2 - y, hess = 1/4)."""
+        mean = 0.5 - sum_grad / (4.0 * sum_hess) if sum_hess > 0 else 0.5
+        return float(np.float32(min(max(mean, 1e-7), 1.0 - 1e-7)))
+
+    def margin_of(self, base_score: float) -> np.float32:
+        """The margin of a base_score; ParameterError unless it lies between 0 and 1."""
+        if not 0.0 < base_score < 1.0:
+            raise ParameterError(f"base_score={base_score:g}: {self.name} wants a probability between 0 and 1")
+        return np.float32(-np.log(np.float32(1.0) / np.float32(base_score) - np.float32(1.0)))
+
+
+class SquaredError:
+    """reg:squarederror. Any finite labels; hess = w; grad has no bound, so each tree opens with its maximum."""
+
+    name = "reg:squarederror"
+    bounded = False
+
+    def check_labels(self, labels: np.ndarray, name: str) -> np.ndarray:  # noqa: ARG002
+        return labels
+
+    def bounds(self, max_weight: float, max_label: float) -> Bounds:
+        """The bounds at margin 0."""
+        return Bounds(max_weight * max_label, max_weight)
+
+    def gradients(self, margins, labels, weights, grads, hesses) -> None:
+        kernels.squared_gradients(margins, labels, weights, grads, hesses)
+
+    def intercept(self, sum_grad: float, sum_hess: float) -> float:
+        """base_score: the weighted mean label, from the sums at margin 0."""
+        return float(np.float32(-sum_grad / sum_hess)) if sum_hess > 0 else 0.0
+
+    def margin_of(self, base_score: float) -> np.float32:
+        return np.float32(base_score)
+
+
+LOSSES = {loss.name: loss for loss in (Logistic(), SquaredError())}

@@ -1,0 +1,88 @@
+"""Knows what a run cost: seconds by stage, bytes by message kind, memory; does not know trees."""
+
+import resource
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from psboost.wire.ledger import Ledger
+
+
+class Stopwatch:
+    """Seconds (wall clock) by stage of one role; an instance is what roles take as `stage`."""
+
+    def __init__(self):
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, label: str):
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[label] = self.seconds.get(label, 0.0) + time.perf_counter() - begin
+
+
+@dataclass
+class Costs:
+    """What one role spent. peak_memory is its process's, in bytes; bytes_read those it read from files."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    ledger: Ledger = field(default_factory=Ledger)
+    peak_memory: int = 0
+    bytes_read: int = 0
+
+
+def peak_memory() -> int:
+    """The largest resident size of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def make_report(facts: dict, costs: dict[str, Costs]) -> dict:
+    """The report of a training run, from what the coordinator knows and what each role spent.
+
+    seconds  read, sketch, bin: the slowest role's; train: all boosting rounds, wall clock at the coordinator
+    stages   stages inside train: {"workers" | "servers" | "coordinator": {stage: the slowest role's seconds}}
+    bytes    {message kind: {"messages", "payload", "wire"}}: payload is array bytes, wire all bytes with framing
+    bytes_by_tree  the same for each tree ("-1": before the first)
+    dense    what dense histograms would have cost: 16 bytes a bin of all declared features, all-reduced by a ring of
+             as many row shards as there are workers
+    """
+    before = ("read", "sketch", "bin", "deal", "train")
+    groups = {"workers": "worker", "servers": "server", "coordinator": "coordinator"}
+    slowest = {
+        group: _slowest([c.seconds for name, c in costs.items() if name.startswith(prefix)])
+        for group, prefix in groups.items()
+    }
+    total = Ledger()
+    for cost in costs.values():
+        total.merge(cost.ledger)
+    return {
+        **facts,
+        "seconds": {
+            "read": slowest["workers"].get("read", 0.0),
+            "sketch": slowest["workers"].get("sketch", 0.0) + slowest["servers"].get("sketch", 0.0),
+            "bin": slowest["workers"].get("bin", 0.0),
+            "train": slowest["coordinator"].get("train", 0.0),
+        },
+        "stages": {
+            group: {stage: s for stage, s in seconds.items() if stage not in before}
+            for group, seconds in slowest.items()
+        },
+        "bytes": total.total(),
+        "bytes_by_tree": total.by_tree(),
+        "roles": {
+            name: {
+                "seconds": cost.seconds,
+                "bytes_sent": cost.ledger.bytes_sent,
+                "bytes_read": cost.bytes_read,
+                "peak_memory": cost.peak_memory,
+            }
+            for name, cost in costs.items()
+        },
+    }
+
+
+def _slowest(of_roles: list[dict[str, float]]) -> dict[str, float]:
+    stages = {stage for seconds in of_roles for stage in seconds}
+    return {stage: max(seconds.get(stage, 0.0) for seconds in of_roles) for stage in sorted(stages)}

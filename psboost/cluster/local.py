@@ -1,0 +1,113 @@
+"""Runs all roles of a job in this process: in one thread (memory) or one thread each (inproc); starts no processes."""
+
+import itertools
+import threading
+from collections.abc import Callable
+
+from psboost.cluster.costs import Costs, Stopwatch, peak_memory
+from psboost.cluster.memory import run_in_memory
+from psboost.cluster.runner import run_role
+from psboost.data.bin_mapper import BinMapper
+from psboost.data.source import Source
+from psboost.roles.coordinator import Coordinator, Round, Training
+from psboost.roles.job import Job
+from psboost.roles.role import Role
+from psboost.roles.server import Server
+from psboost.roles.worker import Worker
+from psboost.wire.endpoint import Endpoint, new_context
+from psboost.wire.ledger import Ledger
+
+_RUNS = itertools.count(1)
+
+
+def train_in_process(
+    job: Job,
+    source: Source,
+    eval_sources: tuple[Source, ...],
+    *,
+    transport: str,
+    on_round: Callable[[Round], bool | None] | None = None,
+    bin_mapper: BinMapper | None = None,
+) -> tuple[Training, dict[str, Costs]]:
+    """Trains with roles that share `source`; `transport` is "memory" or "inproc". Returns the training and its costs."""
+    costs: dict[str, Costs] = {}
+    watches: dict[str, Stopwatch] = {}
+
+    def watch(name: str) -> Stopwatch:
+        costs[name] = Costs()
+        watches[name] = Stopwatch()
+        costs[name].seconds = watches[name].seconds
+        return watches[name]
+
+    coordinator = Coordinator(job, watch("coordinator"), on_round, bin_mapper)
+    others: list[Role] = [Server(job, s, watch(name)) for s, name in enumerate(job.servers)]
+    for i, name in enumerate(job.workers):
+        r, c = divmod(i, job.n_feature_shards)
+        others.append(Worker(job, r, c, source, eval_sources, watch(name)))
+    ledgers = {name: cost.ledger for name, cost in costs.items()}
+    if transport == "memory":
+        run_in_memory([coordinator, *others], ledgers)
+    else:
+        run_in_threads(coordinator, others, ledgers)
+    for role in others:
+        costs[role.name].bytes_read = getattr(role, "bytes_read", 0)
+        costs[role.name].peak_memory = peak_memory()
+    return coordinator.result, costs
+
+
+class _Failure:
+    """The first thing that went wrong in any thread."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self.error: BaseException | None = None
+
+    def report(self, error: BaseException) -> None:
+        with self._lock:
+            self.error = self.error or error
+
+    def check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+def run_in_threads(first: Role, others: list[Role], ledgers: dict[str, Ledger]) -> None:
+    """Runs `first` in this thread and each of `others` in one of its own; raises the first error of any of them."""
+    failure = _Failure()
+    run = next(_RUNS)
+    roles = [first, *others]
+    with new_context() as context:
+        endpoints = {
+            role.name: Endpoint(
+                role.name, f"inproc://{run}/{role.name.replace(' ', '-')}",
+                run=run, incarnation=0, ledger=ledgers[role.name], context=context,
+            )
+            for role in roles
+        }  # fmt: skip
+        try:
+            for endpoint in endpoints.values():
+                for name, peer in endpoints.items():
+                    endpoint.connect(name, peer.address)
+            threads = [
+                threading.Thread(target=_run_in_thread, args=(role, endpoints[role.name], failure), name=role.name)
+                for role in others
+            ]
+            for thread in threads:
+                thread.start()
+            try:
+                run_role(first, endpoints[first.name], failure.check)
+            except BaseException as error:
+                failure.report(error)
+            for thread in threads:
+                thread.join()
+        finally:
+            for endpoint in endpoints.values():
+                endpoint.close()
+    failure.check()
+
+
+def _run_in_thread(role: Role, endpoint: Endpoint, failure: _Failure) -> None:
+    try:
+        run_role(role, endpoint, failure.check)
+    except BaseException as error:
+        failure.report(error)

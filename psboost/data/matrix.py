@@ -1,0 +1,306 @@
+"""Knows numpy and scipy matrices and .npz files as sources of rows; does not know text, or what rows are for.
+
+A span is a range of rows. Matrices are handed over in pieces of about PIECE_CELLS cells, so that a large one
+is never copied whole.
+"""
+
+import os
+import struct
+import zipfile
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+from scipy import sparse
+
+from psboost.data.source import Cells, Source, check_parts
+from psboost.errors import DataError
+from psboost.kernels import svmlight as kernels
+
+PIECE_CELLS = 1 << 20
+_NPZ_ERRORS = (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+
+
+class _RowSource(Source):
+    """What sources share whose spans are ranges of rows."""
+
+    def __init__(self, name, n_rows, n_columns, labels, weights, n_features, zero_as_missing):
+        if n_features is not None and n_features < n_columns:
+            raise DataError(
+                f"{name} has {n_columns} columns, n_features declares {n_features}: declare at least as many"
+            )
+        self.name = name
+        self.zero_as_missing = zero_as_missing
+        self.has_labels = labels is not None
+        self._n_rows = n_rows
+        self._n_columns = n_columns
+        self._n_features = n_columns if n_features is None else int(n_features)
+        self._labels = None if labels is None else _checked_vector("labels", labels, name, n_rows)
+        self._weights = None if weights is None else _checked_vector("weights", weights, name, n_rows)
+        if self._weights is not None and (self._weights < 0).any():
+            row = int(np.flatnonzero(self._weights < 0)[0])
+            raise DataError(f"weights[{row}] is {self._weights[row]}: weights must be 0 or more")
+
+    def _whole(self):
+        return 0, self._n_rows
+
+    def _piece(self, begin, end, indptr, columns, values, bytes_read) -> Cells:
+        """Cells of rows begin .. end. Raises DataError if a value is infinite."""
+        wrong = kernels.first_infinite(values)
+        if wrong >= 0:
+            row = begin + int(np.searchsorted(indptr, wrong, side="right")) - 1
+            raise DataError(
+                f"{self.name}: infinite value in row {row}, column {columns[wrong]}: values must be below "
+                f"3.4028235e38; use NaN for a missing one"
+            )
+        return Cells(
+            indptr,
+            columns,
+            values,
+            None if self._labels is None else self._labels[begin:end],
+            None if self._weights is None else self._weights[begin:end],
+            self._n_features,
+            bytes_read,
+        )
+
+
+class DenseSource(_RowSource):
+    """The rows of a 2-d array of numbers."""
+
+    def __init__(self, matrix, *args):
+        super().__init__("X", *matrix.shape, *args)
+        self._matrix = matrix
+
+    def split(self, span, n_parts):
+        check_parts(n_parts)
+        begin, end = span
+        borders = [begin + (end - begin) * part // n_parts for part in range(n_parts + 1)]
+        return list(zip(borders[:-1], borders[1:], strict=True))
+
+    def _cells(self, span) -> Iterator[Cells]:
+        begin, end = span
+        step = max(1, PIECE_CELLS // max(1, self._n_columns))
+        for row in range(begin, max(end, begin + 1), step):
+            stop = min(row + step, end)
+            block = _float32(self._matrix[row:stop])
+            stored = block != 0
+            indptr = np.zeros(stop - row + 1, np.int64)
+            np.cumsum(np.count_nonzero(stored, axis=1), out=indptr[1:])
+            columns = np.ascontiguousarray(np.nonzero(stored)[1])
+            yield self._piece(row, stop, indptr, columns, block[stored], 0)
+
+
+class CsrSource(_RowSource):
+    """The rows of CSR arrays, in memory or mapped from a file. Repeated columns in a row are added up."""
+
+    def __init__(self, name, indptr, indices, data, shape, labels, weights, n_features, zero_as_missing):
+        """indptr is checked here; indices and data are checked when they are read.
+
+        bytes_read stays 0 for arrays in memory; see `bytes_pending` and `mapped`.
+        """
+        super().__init__(name, *shape, labels, weights, n_features, zero_as_missing)
+        if indptr.ndim != 1 or len(indptr) != shape[0] + 1 or indptr.dtype.kind not in "iu":
+            raise DataError(f"{name}: indptr must hold {shape[0] + 1} whole numbers, one more than rows")
+        if indices.ndim != 1 or indices.dtype.kind not in "iu" or data.shape != indices.shape:
+            raise DataError(f"{name}: indices (whole numbers) and data must be of one length")
+        _check_numbers(name, data.dtype)
+        self._indptr = np.ascontiguousarray(indptr, np.int64)
+        if self._indptr[0] != 0 or self._indptr[-1] > len(indices) or (np.diff(self._indptr) < 0).any():
+            raise DataError(f"{name}: indptr must rise from 0 to {len(indices)}, the length of indices")
+        self._indices = indices
+        self._data = data
+        self.bytes_pending = 0  # read when the source was opened, told with the first piece
+        self.mapped = False
+
+    def split(self, span, n_parts):
+        check_parts(n_parts)
+        begin, end = span
+        # A row weighs its values and one more, so that empty rows are dealt out too.
+        load = self._indptr[begin : end + 1] + np.arange(begin, end + 1)
+        targets = [int(load[0]) + int(load[-1] - load[0]) * part // n_parts for part in range(1, n_parts)]
+        inner = np.searchsorted(load, targets, side="left") + begin
+        borders = [begin, *inner.tolist(), end]
+        return list(zip(borders[:-1], borders[1:], strict=True))
+
+    def _cells(self, span) -> Iterator[Cells]:
+        row, end = span
+        first = True
+        while row < end or first:
+            first = False
+            limit = self._indptr[row] + PIECE_CELLS
+            stop = int(np.searchsorted(self._indptr, limit, side="right")) - 1
+            stop = min(max(stop, row + 1), row + PIECE_CELLS, end)
+            yield self._read_piece(row, stop)
+            row = stop
+
+    def _read_piece(self, row, stop):
+        begin, end = int(self._indptr[row]), int(self._indptr[stop])
+        indptr = self._indptr[row : stop + 1] - begin
+        columns = self._indices[begin:end]
+        data = self._data[begin:end]
+        bytes_read, self.bytes_pending = self.bytes_pending, 0
+        if self.mapped:
+            bytes_read += columns.nbytes + data.nbytes
+        if columns.dtype.kind == "u" and columns.dtype.itemsize == 8:
+            columns = columns.astype(np.int64)  # above 2^63 becomes negative, and is refused
+        columns = np.require(columns, np.int32 if columns.dtype == np.int32 else np.int64, ["C", "A"])
+        wrong, ascending = kernels.check_rows(indptr, columns, self._n_columns)
+        if wrong >= 0:
+            wrong_row = row + int(np.searchsorted(indptr, wrong, side="right")) - 1
+            raise DataError(
+                f"{self.name}: row {wrong_row} has column {columns[wrong]}, the matrix has "
+                f"{self._n_columns} columns: correct indices or shape"
+            )
+        if not ascending:
+            block = sparse.csr_array(
+                (data.astype(np.float64), columns.copy(), indptr.copy()), shape=(stop - row, self._n_columns)
+            )
+            block.sum_duplicates()
+            indptr, data = block.indptr.astype(np.int64), block.data
+            columns = block.indices
+        return self._piece(row, stop, indptr, columns, _float32(data), bytes_read)
+
+
+def open_matrix(data, labels, weights, n_features, zero_as_missing) -> Source:
+    """The source for a matrix in memory; see open_source."""
+    if sparse.issparse(data):
+        _check_shape(data.shape)
+        _check_numbers("X", data.dtype)
+        csr = data.tocsr()
+        rule = zero_as_missing is None or bool(zero_as_missing)
+        return CsrSource("X", csr.indptr, csr.indices, csr.data, csr.shape, labels, weights, n_features, rule)
+    if isinstance(data, np.ma.MaskedArray):
+        raise DataError("X is a masked array: give X.filled(numpy.nan), where NaN stands for a missing value")
+    try:
+        matrix = np.asarray(data)
+    except ValueError as error:
+        raise DataError(f"X is not a matrix: {error}; give rows of equal length") from error
+    _check_shape(matrix.shape)
+    _check_numbers("X", matrix.dtype)
+    return DenseSource(matrix, labels, weights, n_features, bool(zero_as_missing))
+
+
+def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:
+    """The source for a sparse matrix in an .npz file; see open_source.
+
+    Of a CSR matrix, members that are not compressed are mapped, so that a span reads its own bytes only; all
+    else is loaded here.
+    """
+    try:
+        members = _Members(name)
+        given = {"labels": labels, "weights": weights}
+        for key, what in (("y", "labels"), ("weights", "weights")):
+            if key in members.keys:
+                if given[what] is not None:
+                    raise DataError(f"{name}: {what} were given, but it has its own ({key!r}): leave one out")
+                given[what] = members.load(key)
+        layout = "csr"
+        if "format" in members.keys:
+            layout = members.load("format").item()
+            layout = layout.decode() if isinstance(layout, bytes) else str(layout)
+        if layout != "csr":
+            matrix = sparse.load_npz(name).tocsr()
+            members.bytes_read = os.path.getsize(name)
+            parts = (matrix.indptr, matrix.indices, matrix.data)
+            shape = matrix.shape
+            mapped = False
+        else:
+            missing = [key for key in ("indptr", "indices", "data", "shape") if key not in members.keys]
+            if missing:
+                raise DataError(
+                    f"{name}: no {missing[0]!r} in it: write it with scipy.sparse.save_npz, or with indptr, "
+                    f"indices, data and shape"
+                )
+            shape = tuple(members.load("shape").tolist())
+            indices, data = members.map("indices"), members.map("data")
+            mapped = indices is not None and data is not None
+            if not mapped:
+                indices, data = members.load("indices"), members.load("data")
+            parts = (members.load("indptr"), indices, data)
+    except DataError:
+        raise
+    except _NPZ_ERRORS as error:
+        raise DataError(f"{name}: cannot be read as .npz: {error}; use scipy.sparse.save_npz") from error
+    if len(shape) != 2 or min(shape) < 0:
+        raise DataError(f"{name}: its shape is {shape}: two numbers, rows and columns, are needed")
+    rule = zero_as_missing is None or bool(zero_as_missing)
+    source = CsrSource(name, *parts, shape, given["labels"], given["weights"], n_features, rule)
+    source.bytes_pending = members.bytes_read
+    source.mapped = mapped
+    return source
+
+
+class _Members:
+    """The arrays of an .npz file, and how many bytes were read for them."""
+
+    def __init__(self, name):
+        self._name = name
+        with zipfile.ZipFile(name) as archive:
+            self._infos = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        self.keys = self._infos.keys()
+        self.bytes_read = 0
+
+    def load(self, key):
+        """The array `key`. Never unpickles."""
+        self.bytes_read += self._infos[key].compress_size
+        with np.load(self._name, allow_pickle=False) as archive:
+            return archive[key]
+
+    def map(self, key):
+        """The array `key`, mapped from the file; None if it is compressed or not a plain row of numbers."""
+        info = self._infos[key]
+        if info.compress_type != zipfile.ZIP_STORED:
+            return None
+        with open(self._name, "rb") as file:
+            # The local header says itself how long its two variable fields are.
+            file.seek(info.header_offset)
+            n_name, n_extra = struct.unpack("<26xHH", file.read(30))
+            file.seek(info.header_offset + 30 + n_name + n_extra)
+            version = np.lib.format.read_magic(file)
+            if version != (1, 0):
+                return None
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            begin = file.tell()
+        if dtype.hasobject or len(shape) != 1:
+            return None
+        if shape[0] == 0:
+            return np.empty(shape, dtype)
+        return np.asarray(np.memmap(self._name, dtype, "r", begin, shape))
+
+
+def _check_shape(shape):
+    """Raises DataError unless the shape has rows and columns."""
+    if len(shape) != 2:
+        hint = "one row is X.reshape(1, -1), one column X.reshape(-1, 1)" if len(shape) == 1 else "reshape it"
+        raise DataError(f"X has {len(shape)} dimensions, 2 are needed (rows and columns): {hint}")
+
+
+def _check_numbers(name, dtype):
+    """Raises DataError unless values of `dtype` are real numbers."""
+    if dtype.kind not in "biuf":
+        raise DataError(f"{name} holds values of type {dtype}: real numbers are needed")
+
+
+def _checked_vector(what, given, name, n_rows):
+    """float64 copy or view of labels or weights. Raises DataError, which names the row."""
+    try:
+        given = np.asarray(given)
+        if given.dtype.kind == "c":
+            raise ValueError("complex numbers")
+        vector = np.ascontiguousarray(given, np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{what} are not numbers: {error}; map them to numbers first") from error
+    if given.ndim != 1:
+        raise DataError(f"{what} have {given.ndim} dimensions, 1 is needed: one number per row of {name}")
+    if len(vector) != n_rows:
+        raise DataError(f"{what} has {len(vector)} entries, {name} has {n_rows} rows: give one per row")
+    wrong = np.flatnonzero(~np.isfinite(vector))
+    if len(wrong):
+        raise DataError(f"{what}[{wrong[0]}] is {vector[wrong[0]]}: {what} must be finite; leave the row out")
+    return vector
+
+
+def _float32(values):
+    """`values` as a C-contiguous, aligned float32 array; what is too large becomes infinite."""
+    with np.errstate(over="ignore", under="ignore"):
+        return np.require(values, np.float32, ["C", "A"])

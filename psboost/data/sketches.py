@@ -1,0 +1,337 @@
+"""Knows how to summarise, merge and cut the values of features; does not know rows' owners, sockets or bins of rows.
+
+A feature of few distinct values is held as exact runs (value, count); only one of many pays for a KLL sketch, which
+takes about 1 KB and up however little it holds. This is the only file that imports datasketches.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from datasketches import kll_floats_sketch
+
+from psboost.data.columns import Columns
+from psboost.errors import DataError, ParameterError, ProtocolError
+from psboost.kernels import binning as kernels
+from psboost.kernels.columns import find_runs, prefix_ends
+
+KINDS = ("kll", "exact")
+_MAX_K = 65535  # datasketches' bound
+_UINTS = (np.uint8, np.uint16, np.uint32, np.uint64)
+_RETAINED = np.dtype([("value", np.float32), ("weight", np.int64)])
+
+
+@dataclass(frozen=True)
+class CutPoints:
+    """The borders of each feature's bins.
+
+    offsets      int64 (n_features + 1): feature f's cuts are offsets[f] .. offsets[f+1]
+    cuts         float32 (n): strictly ascending within a feature; value < cuts[b] exactly when its bin is <= b
+    has_missing  uint8 (n_features): 1 if a bin for NaN follows the numeric ones
+
+    The last cut is float32's maximum, so a value that training did not see falls in a bin too (that maximum itself
+    and inf in the last). A feature that nothing is known of has no cuts.
+    """
+
+    offsets: np.ndarray
+    cuts: np.ndarray
+    has_missing: np.ndarray
+
+    def to_arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What messages carry; CutPoints(*arrays) is the way back."""
+        return self.offsets, self.cuts, self.has_missing
+
+    def part(self, begin: int, end: int) -> "CutPoints":
+        """The cut points of features begin .. end."""
+        low, high = self.offsets[begin], self.offsets[end]
+        return CutPoints(self.offsets[begin : end + 1] - low, self.cuts[low:high], self.has_missing[begin:end])
+
+    @staticmethod
+    def join(parts: list["CutPoints"]) -> "CutPoints":
+        """The cut points of several ranges of features, one range after another."""
+        lengths = [np.diff(part.offsets) for part in parts]
+        offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
+        return CutPoints(
+            offsets,
+            np.concatenate([part.cuts for part in parts]),
+            np.concatenate([part.has_missing for part in parts]),
+        )
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """Feature f holds counts[i] times values[i], for i in offsets[f] .. offsets[f+1]; values ascending."""
+
+    offsets: np.ndarray
+    values: np.ndarray
+    counts: np.ndarray
+
+
+@dataclass(frozen=True)
+class Sketches:
+    """The values of a range of features, as far as somebody knows them; immutable, and mergeable.
+
+    runs       exact runs, of features that have no sketch
+    n_missing  int64 (n_features): NaNs
+    klls       sketches by feature, of features of more than max_bin distinct values; none if kind is "exact"
+    """
+
+    max_bin: int
+    kind: str
+    runs: _Runs
+    n_missing: np.ndarray
+    klls: dict[int, kll_floats_sketch]
+
+    @property
+    def n_features(self) -> int:
+        return len(self.n_missing)
+
+    @staticmethod
+    def summarise(
+        columns: Columns, begin: int, end: int, n_count_rows: int, *, max_bin: int, kind: str = "kll"
+    ) -> "Sketches":
+        """What rows [0, n_count_rows) hold of features [begin, end), which become features 0 .. end - begin."""
+        if kind not in KINDS:
+            raise ParameterError(f"unknown kind of sketch {kind!r}: use one of {', '.join(KINDS)}")
+        if max_bin < 2:
+            raise ParameterError(f"max_bin is {max_bin}: use at least 2")
+        starts = columns.offsets[begin:end]
+        if n_count_rows >= columns.n_rows:
+            ends = columns.offsets[begin + 1 : end + 1]
+        else:
+            ends = np.empty(end - begin, np.int64)
+            prefix_ends(columns.offsets[begin : end + 1], columns.rows, n_count_rows, ends)
+        lengths = ends - starts
+        room = int(np.minimum(lengths, max_bin).sum())  # most of it is never touched
+        values, counts = np.empty(room, np.float32), np.empty(room, np.int64)
+        offsets = np.empty(end - begin + 1, np.int64)
+        n_missing = np.empty(end - begin, np.int64)
+        find_runs(starts, ends, columns.values, max_bin, offsets, values, counts, n_missing)
+        n_runs = offsets[-1]
+        runs = _Runs(offsets, values[:n_runs].copy(), counts[:n_runs].copy())
+
+        klls, exact = {}, {}
+        many = np.flatnonzero((np.diff(offsets) == 0) & (lengths > n_missing))
+        for feature in many.tolist():
+            held = columns.values[starts[feature] : ends[feature]]
+            if n_missing[feature]:
+                held = held[~np.isnan(held)]
+            if kind == "exact":
+                exact[feature] = np.unique(held, return_counts=True)
+            else:
+                klls[feature] = kll_floats_sketch(_k_for(max_bin))
+                klls[feature].update(held)
+        if exact:
+            runs = _join([runs, _runs_of(exact, end - begin)])
+        return Sketches(max_bin, kind, runs, n_missing, klls)
+
+    @staticmethod
+    def merge(parts: list["Sketches"]) -> "Sketches":
+        """All that `parts` know of the same features.
+
+        Exact parts stay exact while the feature has at most max_bin distinct values (kind "exact": always), and then
+        their order does not matter; otherwise the runs join the sketches.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        if len({(part.n_features, part.max_bin, part.kind) for part in parts}) != 1:
+            raise ProtocolError("sketches of different features, max_bin or kind cannot be merged")
+        max_bin, kind = parts[0].max_bin, parts[0].kind
+        runs = _join([part.runs for part in parts])
+        klls: dict[int, kll_floats_sketch] = {}
+        if kind == "kll":
+            lengths = np.diff(runs.offsets)
+            many = set(np.flatnonzero(lengths > max_bin).tolist()).union(*(part.klls for part in parts))
+            for feature in sorted(many):
+                whole = kll_floats_sketch(_k_for(max_bin))
+                held = slice(runs.offsets[feature], runs.offsets[feature + 1])
+                if held.start < held.stop:
+                    whole.update(np.repeat(runs.values[held], runs.counts[held]))
+                for part in parts:
+                    if feature in part.klls:
+                        whole.merge(part.klls[feature])
+                klls[feature] = whole
+            runs = _without(runs, list(klls))
+        return Sketches(max_bin, kind, runs, sum(part.n_missing for part in parts), klls)
+
+    def cut_points(self, *, max_bin: int, zero_as_missing: bool, n_rows: int) -> CutPoints:
+        """Cut points of each feature, of which n_rows rows are summarised here.
+
+        With zero_as_missing=False a row that does not store the feature counts as value 0.0, and a feature that
+        has NaN gets a bin for it. A feature without any stored value gets no cuts.
+        """
+        if max_bin > self.max_bin:
+            raise ParameterError(f"sketches made for max_bin {self.max_bin} do not serve {max_bin} bins")
+        pieces = [self.runs]
+        if self.klls:
+            pieces.append(_runs_of({f: _weighted(kll) for f, kll in self.klls.items()}, self.n_features))
+        has_missing = np.zeros(self.n_features, np.uint8)
+        if not zero_as_missing:
+            has_missing[:] = self.n_missing > 0
+            pieces.append(self._zeros(n_rows))
+        runs = _join(pieces)
+        cut_offsets = np.empty(self.n_features + 1, np.int64)
+        cuts = np.empty(int(np.minimum(np.diff(runs.offsets), max_bin).sum()), np.float32)
+        kernels.choose_cuts(runs.offsets, runs.values, runs.counts, max_bin, cut_offsets, cuts)
+        return CutPoints(cut_offsets, cuts[: cut_offsets[-1]].copy(), has_missing)
+
+    def _zeros(self, n_rows: int) -> _Runs:
+        """One run of 0.0 for each feature that is stored, but not in all of n_rows rows.
+
+        A feature of nothing but NaN gets one in any case: it stands for its only numeric bin.
+        """
+        up_to = np.zeros(len(self.runs.counts) + 1, np.int64)
+        np.cumsum(self.runs.counts, out=up_to[1:])
+        n_numeric = up_to[self.runs.offsets[1:]] - up_to[self.runs.offsets[:-1]]
+        for feature, kll in self.klls.items():
+            n_numeric[feature] = kll.n
+        n_stored = n_numeric + self.n_missing
+        if np.any(n_stored > n_rows):
+            feature = int(np.argmax(n_stored))
+            raise DataError(f"feature {feature} of a shard stores {n_stored[feature]} values in {n_rows} rows")
+        present = n_stored > 0
+        n_zeros = np.where(present, n_rows - n_stored, 0)
+        n_zeros[present & (n_numeric == 0)] += 1
+        offsets = np.zeros(self.n_features + 1, np.int64)
+        np.cumsum(n_zeros > 0, out=offsets[1:])
+        return _Runs(offsets, np.zeros(offsets[-1], np.float32), n_zeros[n_zeros > 0])
+
+    def to_arrays(self) -> tuple[np.ndarray, ...]:
+        """Nine arrays for the wire; integers as narrow as they fit, so an absent feature costs a byte or two.
+
+        max_bin and kind; runs of each feature, run values, run counts; features with NaN, how many; features with
+        a sketch, bytes of each sketch, the sketches one after another.
+        """
+        missing = np.flatnonzero(self.n_missing)
+        serial = [kll.serialize() for kll in self.klls.values()]
+        return (
+            np.array([self.max_bin, KINDS.index(self.kind)], np.int64),
+            _narrow(np.diff(self.runs.offsets)),
+            self.runs.values,
+            _narrow(self.runs.counts),
+            missing.astype(np.int32),
+            _narrow(self.n_missing[missing]),
+            np.fromiter(self.klls, np.int32, len(self.klls)),
+            np.array([len(each) for each in serial], np.int32),
+            np.frombuffer(b"".join(serial), np.uint8),
+        )
+
+    @staticmethod
+    def from_arrays(arrays: tuple[np.ndarray, ...], n_features: int) -> "Sketches":
+        """The sketches that `to_arrays` wrote. Raises ProtocolError on anything that it does not write."""
+        _require(len(arrays) == 9, f"{len(arrays)} arrays instead of 9")
+        settings, n_runs, values, counts, missing, missing_counts, sketched, sizes, serial = map(np.asarray, arrays)
+        _require(all(array.ndim == 1 for array in (settings, *arrays)), "an array that is not flat")
+        for array, dtypes in (
+            (settings, (np.int64,)), (n_runs, _UINTS), (values, (np.float32,)), (counts, _UINTS),
+            (missing, (np.int32,)), (missing_counts, _UINTS), (sketched, (np.int32,)), (sizes, (np.int32,)),
+            (serial, (np.uint8,)),
+        ):  # fmt: skip
+            _require(array.dtype in dtypes, f"an array of {array.dtype} instead of {np.dtype(dtypes[0])}")
+        _require(len(settings) == 2 and settings[0] >= 2 and 0 <= settings[1] < len(KINDS), "unknown settings")
+        max_bin, kind = int(settings[0]), KINDS[settings[1]]
+
+        _require(len(n_runs) == n_features, f"runs of {len(n_runs)} features instead of {n_features}")
+        _require(kind == "exact" or n_runs.max(initial=0) <= max_bin, f"more than {max_bin} runs of one feature")
+        _require(n_runs.max(initial=0) <= len(values), "fewer values than runs")
+        offsets = np.zeros(n_features + 1, np.int64)
+        np.cumsum(n_runs, out=offsets[1:], dtype=np.int64)
+        _require(offsets[-1] == len(values) == len(counts), "run values or counts that do not fit the runs")
+        ascends = np.ones(len(values), bool)
+        ascends[1:] = values[1:] > values[:-1]
+        ascends[offsets[:-1][n_runs > 0]] = True
+        _require(bool(ascends.all()) and not np.isnan(values).any(), "run values that do not ascend")
+        _require(counts.min(initial=1) > 0 and _total(counts) < 2**62, "run counts out of range")
+
+        _require(_ascends_in(missing, n_features) and len(missing) == len(missing_counts), "odd features with NaN")
+        _require(missing_counts.min(initial=1) > 0 and _total(missing_counts) < 2**62, "odd numbers of NaN")
+        n_missing = np.zeros(n_features, np.int64)
+        n_missing[missing] = missing_counts
+
+        _require(_ascends_in(sketched, n_features) and len(sketched) == len(sizes), "odd features with a sketch")
+        _require(kind == "kll" or len(sketched) == 0, "sketches among exact runs")
+        _require(not np.any(n_runs[sketched]), "a feature with both runs and a sketch")
+        ends = np.cumsum(sizes, dtype=np.int64)
+        _require(sizes.min(initial=1) > 0 and (ends[-1] if len(ends) else 0) == len(serial), "sketch sizes do not fit")
+        klls = {}
+        buffer = serial.tobytes()
+        for feature, begin, end in zip(sketched.tolist(), (ends - sizes).tolist(), ends.tolist(), strict=True):
+            try:
+                klls[feature] = kll_floats_sketch.deserialize(buffer[begin:end])
+            except (IndexError, ValueError, RuntimeError) as error:
+                raise ProtocolError(f"the sketch of feature {feature} is damaged: {error}") from error
+            _require(klls[feature].k == _k_for(max_bin) and klls[feature].n > 0, "a sketch of another size")
+        runs = _Runs(offsets, np.ascontiguousarray(values), counts.astype(np.int64))
+        return Sketches(max_bin, kind, runs, n_missing, klls)
+
+
+def _k_for(max_bin: int) -> int:
+    """KLL's k whose rank error stays well below the width of one of max_bin bins."""
+    if max_bin <= 64:
+        return 200
+    return min(max(800, 800 * max_bin // 256), _MAX_K)
+
+
+def _weighted(kll: kll_floats_sketch) -> tuple[np.ndarray, np.ndarray]:
+    """The values that a sketch retains, in no order, and how many each stands for."""
+    retained = np.fromiter(kll, _RETAINED, kll.num_retained)
+    return retained["value"], retained["weight"]
+
+
+def _runs_of(held: dict[int, tuple[np.ndarray, np.ndarray]], n_features: int) -> _Runs:
+    """Runs of the few features in `held` (ascending: value, count), and of no others."""
+    offsets = np.zeros(n_features + 1, np.int64)
+    for feature, (values, _) in held.items():
+        offsets[feature + 1] = len(values)
+    np.cumsum(offsets, out=offsets)
+    values = np.concatenate([values for values, _ in held.values()])
+    return _Runs(offsets, values, np.concatenate([counts for _, counts in held.values()]))
+
+
+def _join(pieces: list[_Runs]) -> _Runs:
+    """The sum of several runs of the same features."""
+    if len(pieces) == 1:
+        return pieces[0]
+    offsets = np.sum([piece.offsets for piece in pieces], axis=0)
+    values, counts = np.empty(offsets[-1], np.float32), np.empty(offsets[-1], np.int64)
+    cursors = offsets[:-1].copy()
+    for piece in pieces:
+        kernels.append_runs(piece.offsets, piece.values, piece.counts, cursors, values, counts)
+    joined = np.empty_like(offsets)
+    kernels.collapse_runs(offsets, joined, values, counts)
+    if joined[-1] < offsets[-1]:
+        values, counts = values[: joined[-1]].copy(), counts[: joined[-1]].copy()
+    return _Runs(joined, values, counts)
+
+
+def _without(runs: _Runs, features: list[int]) -> _Runs:
+    """`runs` less those of `features`."""
+    lengths = np.diff(runs.offsets)
+    if not lengths[features].any():
+        return runs
+    kept = np.ones(len(lengths), bool)
+    kept[features] = False
+    offsets = np.zeros_like(runs.offsets)
+    np.cumsum(lengths * kept, out=offsets[1:])
+    keep = np.repeat(kept, lengths)
+    return _Runs(offsets, runs.values[keep], runs.counts[keep])
+
+
+def _narrow(numbers: np.ndarray) -> np.ndarray:
+    """Non-negative integers in the narrowest unsigned type that holds them."""
+    largest = numbers.max(initial=0)
+    return numbers.astype(next(dtype for dtype in _UINTS if largest <= np.iinfo(dtype).max))
+
+
+def _total(counts: np.ndarray) -> float:
+    return float(counts.sum(dtype=np.float64))
+
+
+def _ascends_in(features: np.ndarray, n_features: int) -> bool:
+    return len(features) == 0 or (
+        features[0] >= 0 and features[-1] < n_features and bool(np.all(features[1:] > features[:-1]))
+    )
+
+
+def _require(holds: bool, problem: str) -> None:
+    if not holds:
+        raise ProtocolError(f"sketches with {problem}")

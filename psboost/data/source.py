@@ -1,0 +1,302 @@
+"""Knows rows of stored values, wherever they come from, how to count and filter them; does not know bins.
+
+A source is cut into spans. What a span is (a range of rows or of bytes) is the source's own business: spans
+come from `spans` and `split` and go back into `count` and `read`, in any process that opened the same data.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from psboost.errors import DataError, ParameterError
+from psboost.kernels import svmlight as kernels
+
+TABLE_COLUMNS = 1 << 24  # columns below are counted in a table, the others in a hash table
+LOOKUP_COLUMNS = 1 << 26  # no lookup table is longer
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a source: CSR of stored values.
+
+    indptr      int64 (n_rows + 1)
+    features    int64: columns, zero-based; when read with `keep`, int32: positions in `keep`
+    values      float32
+    labels      float64 (n_rows), None when the source has none
+    weights     float64 (n_rows) or None
+    n_features  the declared width, or 1 + the largest column in what was parsed, kept or not
+    bytes_read  from disk, for this call
+    """
+
+    indptr: np.ndarray
+    features: np.ndarray
+    values: np.ndarray
+    labels: np.ndarray | None
+    weights: np.ndarray | None
+    n_features: int
+    bytes_read: int
+
+    @property
+    def n_rows(self) -> int:
+        return len(self.indptr) - 1
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a span stores.
+
+    features  int64, ascending: the columns in which something is stored
+    counts    int64: how many cells are
+    n_values  the sum of counts; the other fields are as in Rows
+    """
+
+    features: np.ndarray
+    counts: np.ndarray
+    n_rows: int
+    n_values: int
+    n_features: int
+    labels: np.ndarray | None
+    weights: np.ndarray | None
+    bytes_read: int
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A piece of a span as a source hands it over, zeros and NaN still in it.
+
+    indptr int64 (n_rows + 1), columns int32 or int64, values float32 (finite or NaN), labels and weights
+    float64 (n_rows) or None; n_features and bytes_read of this piece alone.
+    """
+
+    indptr: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+    labels: np.ndarray | None
+    weights: np.ndarray | None
+    n_features: int
+    bytes_read: int
+
+
+class Source(ABC):
+    """Rows to learn from or to predict for.
+
+    name             for messages: the file's path, or X
+    has_labels       whether Rows.labels is there
+    zero_as_missing  True: a stored 0 or NaN is the same as a cell that is not stored. False: a stored 0 is,
+                     NaN is kept
+    """
+
+    name: str
+    has_labels: bool
+    zero_as_missing: bool
+
+    @abstractmethod
+    def _whole(self) -> tuple[int, int]:
+        """The span of all rows."""
+
+    @abstractmethod
+    def split(self, span: tuple[int, int], n_parts: int) -> list[tuple[int, int]]:
+        """n_parts half-open spans that together hold the rows of `span` once, balanced; some may be empty."""
+
+    @abstractmethod
+    def _cells(self, span: tuple[int, int]) -> Iterator[Cells]:
+        """The rows of a span, piece by piece, in order; at least one piece. Raises DataError."""
+
+    def spans(self, n_parts: int) -> list[tuple[int, int]]:
+        """n_parts half-open spans that together hold all rows once, balanced by stored values or bytes."""
+        return self.split(self._whole(), n_parts)
+
+    def count(self, span: tuple[int, int]) -> Counts:
+        """How often each column is stored in `span`, and its labels. Raises DataError."""
+        counter = _Counter(self.zero_as_missing)
+        pieces = []
+        for cells in self._cells(span):
+            counter.add(cells)
+            pieces.append(_without_values(cells))
+        features, counts = counter.result()
+        return Counts(
+            features=features,
+            counts=counts,
+            n_rows=sum(len(piece.indptr) - 1 for piece in pieces),
+            n_values=int(counts.sum()),
+            n_features=max(piece.n_features for piece in pieces),
+            labels=_joined([piece.labels for piece in pieces]),
+            weights=_joined([piece.weights for piece in pieces]),
+            bytes_read=sum(piece.bytes_read for piece in pieces),
+        )
+
+    def read(self, span: tuple[int, int], keep: np.ndarray | None = None) -> Rows:
+        """The rows of `span`; with `keep` only these columns, renumbered. Raises DataError.
+
+        keep  int64, distinct columns in the caller's order
+        """
+        lookup = None if keep is None else _Lookup(np.ascontiguousarray(keep, np.int64))
+        pieces = [_stored(cells, self.zero_as_missing, lookup) for cells in self._cells(span)]
+        n_values = np.cumsum([0] + [len(piece.values) for piece in pieces])
+        indptr = [piece.indptr[1:] + before for piece, before in zip(pieces, n_values, strict=False)]
+        return Rows(
+            indptr=_joined([np.zeros(1, np.int64), *indptr]),
+            features=_joined([piece.columns for piece in pieces]),
+            values=_joined([piece.values for piece in pieces]),
+            labels=_joined([piece.labels for piece in pieces]),
+            weights=_joined([piece.weights for piece in pieces]),
+            n_features=max(piece.n_features for piece in pieces),
+            bytes_read=sum(piece.bytes_read for piece in pieces),
+        )
+
+
+def open_source(
+    data,
+    labels=None,
+    *,
+    weights=None,
+    index_base: int = 1,
+    n_features: int | None = None,
+    zero_as_missing: bool | None = None,
+) -> Source:
+    """The source for a matrix, or for the file at a path. Raises DataError, ParameterError.
+
+    data             2-d array, scipy sparse matrix or array, what np.asarray makes one of, or a path:
+                     .npz as scipy.sparse.save_npz writes it, or with indptr, indices, data and shape, both
+                     with y and weights if they are there; any other is svmlight text (.gz, .bz2: packed)
+    labels, weights  (n_rows); not for a file that has its own
+    index_base       the number of an svmlight file's first column, 0 or 1
+    n_features       the declared width; by default the matrix's own, or what turns up in the text
+    zero_as_missing  see Source; by default True for sparse matrices and files, False for dense ones
+    """
+    from psboost.data.matrix import open_matrix, open_npz
+    from psboost.data.svmlight import SvmlightSource
+
+    if index_base not in (0, 1):
+        raise ParameterError(f"index_base is {index_base!r}: it must be 0 or 1")
+    if n_features is not None and not 0 <= int(n_features) <= 2**63 - 1:
+        raise ParameterError(f"n_features is {n_features!r}: it must be between 0 and 2^63 - 1")
+    if not isinstance(data, (str, Path)):
+        return open_matrix(data, labels, weights, n_features, zero_as_missing)
+    path = Path(data)
+    if not path.exists():
+        raise DataError(f"{data}: no such file; check the path")
+    if not path.is_file():
+        what = "is a directory" if path.is_dir() else "is not a regular file"
+        raise DataError(f"{data}: {what}; name a file of svmlight text or an .npz")
+    if path.suffix == ".npz":
+        return open_npz(str(data), labels, weights, n_features, zero_as_missing)
+    for what, given in (("labels", labels), ("weights", weights)):
+        if given is not None:
+            raise DataError(
+                f"{data}: {what} were given beside an svmlight file, which has its labels and no room "
+                f"for weights; leave them out, or save the data as .npz with y and weights"
+            )
+    return SvmlightSource(str(data), index_base, n_features, zero_as_missing in (None, True))
+
+
+def check_parts(n_parts: int) -> None:
+    """Raises ParameterError unless n_parts is 1 or more."""
+    if n_parts < 1:
+        raise ParameterError(f"n_parts is {n_parts}: it must be 1 or more")
+
+
+def _joined(arrays):
+    """One array of several, None if they are None; does not copy a single one."""
+    if arrays[0] is None:
+        return None
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+def _without_values(cells: Cells) -> Cells:
+    """`cells` without its values, so that a piece's memory is free before the next one is read."""
+    nothing = np.empty(0, np.float32)
+    return Cells(
+        cells.indptr, nothing, nothing, cells.labels, cells.weights, cells.n_features, cells.bytes_read
+    )
+
+
+def _stored(cells: Cells, zero_as_missing: bool, lookup) -> Cells:
+    """The stored cells of `cells`: columns int64, or int32 positions if there is a lookup; new arrays."""
+    columns = cells.columns if lookup is None else lookup.locate(cells.columns)
+    indptr = np.empty_like(cells.indptr)
+    out_columns = np.empty_like(columns)
+    out_values = np.empty_like(cells.values)
+    n = kernels.compact(cells.indptr, columns, cells.values, zero_as_missing, indptr, out_columns, out_values)
+    if n < len(out_values) // 4 * 3:  # let the memory follow what is kept
+        out_columns, out_values = out_columns[:n].copy(), out_values[:n].copy()
+    return Cells(
+        indptr,
+        out_columns[:n].astype(np.int64 if lookup is None else np.int32, copy=False),
+        out_values[:n],
+        cells.labels,
+        cells.weights,
+        cells.n_features,
+        cells.bytes_read,
+    )
+
+
+class _Lookup:
+    """Position of a column in `keep`, by a table, or by a hash table if keep's columns lie far apart."""
+
+    def __init__(self, keep):
+        longest = min(LOOKUP_COLUMNS, max(1 << 16, 16 * len(keep)))
+        positions = np.arange(len(keep), dtype=np.int32)
+        n_columns = int(keep.max(initial=-1)) + 1
+        self._table = self._keys = None
+        if n_columns <= longest:
+            self._table = np.full(n_columns, -1, np.int32)
+            self._table[keep] = positions
+        else:
+            self._keys, self._positions = _empty_hash(len(keep), np.int32)
+            kernels.fill_hash(keep, positions, self._keys, self._positions)
+
+    def locate(self, columns):
+        """int32 positions of `columns` in keep, -1 for those that are not in it."""
+        out = np.empty(len(columns), np.int32)
+        if self._table is not None:
+            kernels.locate_by_table(columns, self._table, out)
+        else:
+            kernels.locate_by_hash(columns, self._keys, self._positions, out)
+        return out
+
+
+class _Counter:
+    """Counts the stored cells of each column: low columns in a table, high ones in a hash table."""
+
+    def __init__(self, zero_as_missing):
+        self._zero_as_missing = zero_as_missing
+        self._table = np.zeros(0, np.int64)
+        self._keys, self._counts = _empty_hash(0, np.int64)
+        self._n_keys = 0
+
+    def add(self, cells: Cells) -> None:
+        columns, values = cells.columns, cells.values
+        n_columns = int(columns.max(initial=-1)) + 1
+        n_low = min(n_columns, TABLE_COLUMNS)
+        if n_low > len(self._table):
+            longer = min(TABLE_COLUMNS, max(n_low, 2 * len(self._table)))
+            self._table = np.concatenate([self._table, np.zeros(longer - len(self._table), np.int64)])
+        kernels.count_by_table(columns, values, self._zero_as_missing, self._table)
+        at = 0 if n_columns > TABLE_COLUMNS else len(columns)
+        while at < len(columns):
+            table = (self._n_keys, self._keys, self._counts)
+            at, self._n_keys = kernels.count_by_hash(
+                columns, values, self._zero_as_missing, TABLE_COLUMNS, at, *table
+            )
+            if at < len(columns):
+                keys, counts = self._keys, self._counts
+                self._keys, self._counts = _empty_hash(len(keys), np.int64)
+                kernels.fill_hash(keys, counts, self._keys, self._counts)
+
+    def result(self):
+        """(features, counts): the columns that are stored, ascending, and how often."""
+        low = np.flatnonzero(self._table)
+        high = np.flatnonzero(self._keys >= 0)
+        high = high[np.argsort(self._keys[high])]
+        features = np.concatenate([low, self._keys[high]])
+        return features, np.concatenate([self._table[low], self._counts[high]])
+
+
+def _empty_hash(n_keys, dtype):
+    """(keys, payloads) of an empty hash table that n_keys fill to less than a half."""
+    n_slots = 1 << (2 * max(n_keys, 8) - 1).bit_length()
+    return np.full(n_slots, -1, np.int64), np.zeros(n_slots, dtype)

@@ -1,0 +1,238 @@
+"""Knows svmlight files, plain or packed, and what to say of a bad line; does not know what rows are for.
+
+    label [qid:N] index:value index:value ...  [# comment]
+
+Spans are ranges of bytes, of the unpacked text if the file is packed; a span owns the lines that start in it.
+The text is parsed in pieces of CHUNK_BYTES, so memory follows what is kept of it.
+"""
+
+import bz2
+import gzip
+import os
+import re
+import zlib
+from contextlib import contextmanager
+from functools import cached_property
+
+import numpy as np
+
+from psboost.data.source import Cells, Source, check_parts
+from psboost.errors import DataError
+from psboost.kernels import svmlight as kernels
+
+CHUNK_BYTES = 8 << 20
+TAIL_BYTES = 1 << 14  # what is read at a time of a span's last line
+SHOWN = 40  # characters of a bad token that a message shows
+
+_NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_TOKEN = re.compile(rb"[^ \t\r\n\x0b\x0c#]*")
+
+_COMPLAINTS = {
+    kernels.NAN_LABEL: "the label {token} is not a number: give every row a label, or leave the row out",
+    kernels.INFINITE_LABEL: "the label {token} is infinite: labels must be finite",
+    kernels.BAD_PAIR: "{token} is not index:value: write for example 17:0.5",
+    kernels.BAD_VALUE: "{token} is not a number: write values like 1, -0.5, 3e-2 or nan",
+    kernels.INFINITE_VALUE: "infinite value {token}: values must be below 3.4028235e38; write nan if missing",
+    kernels.HUGE_INDEX: "the index of {token} is beyond 2^63 - 1: hash indices to 63 bits",
+    kernels.LOW_INDEX: "index {index} is below index_base={base}: files that count from 0 need index_base=0",
+    kernels.WIDE_INDEX: "index {index} is beyond the declared n_features={width}: declare more",
+}
+
+
+class SvmlightSource(Source):
+    """An svmlight file; see open_source. Every line has a label."""
+
+    has_labels = True
+
+    def __init__(self, name: str, index_base: int, n_features: int | None, zero_as_missing: bool):
+        self.name = name
+        self.zero_as_missing = zero_as_missing
+        self._index_base = index_base
+        self._n_features = n_features
+        self._packed = {".gz": gzip.open, ".bz2": bz2.open}.get(os.path.splitext(name)[1])
+        with self._open():
+            pass  # so that an unreadable file is an error now
+
+    def _whole(self):
+        return 0, self._n_bytes
+
+    def split(self, span, n_parts):
+        check_parts(n_parts)
+        begin, end = span
+        borders = [begin + (end - begin) * part // n_parts for part in range(n_parts + 1)]
+        return list(zip(borders[:-1], borders[1:], strict=True))
+
+    @cached_property
+    def _n_bytes(self):
+        """Bytes of text. A packed file is unpacked once for it."""
+        if not self._packed:
+            return os.path.getsize(self.name)
+        with self._open() as (text, _):
+            n = 0
+            while block := text.read(1 << 20):
+                n += len(block)
+            return n
+
+    @contextmanager
+    def _open(self):
+        """(text, raw): the file's text as a stream, and the file itself; failures become a DataError."""
+        try:
+            with open(self.name, "rb", buffering=0) as raw:
+                if not self._packed:
+                    yield raw, raw
+                    return
+                with self._packed(raw) as text:
+                    yield text, raw
+        except (OSError, EOFError, zlib.error) as error:
+            what = "cannot be unpacked" if self._packed else "cannot be read"
+            raise DataError(f"{self.name}: {what}: {error}; check the file") from error
+
+    def _cells(self, span):
+        buffers = None
+        n_pieces = 0
+        for at, text, bytes_read in self._texts(span):
+            n_pieces += 1
+            if buffers is None or len(buffers[0]) < len(text) // 2 + 2:
+                buffers = _buffers(len(text))
+            yield self._parse(at, text, bytes_read, buffers)
+        if n_pieces == 0:
+            columns, values, labels = (np.empty(0, dtype) for dtype in (np.int64, np.float32, np.float64))
+            yield Cells(np.zeros(1, np.int64), columns, values, labels, None, self._n_features or 0, 0)
+
+    def _parse(self, at, text, bytes_read, buffers):
+        """The lines of `text`, which is at byte `at` of the file; columns and values lie in `buffers`."""
+        last_column = 2**63 - 1 if self._n_features is None else self._n_features - 1
+        indptr, features, values, labels, long_numbers = buffers
+        n_rows, n_values, max_column, n_long, code, wrong, previous = kernels.parse(
+            text, self._index_base, last_column, indptr, features, values, labels, long_numbers
+        )
+        for slot, start in long_numbers[: 2 * n_long].reshape(-1, 2).tolist():
+            number = float(_NUMBER.match(text, start).group())
+            if slot < 0:
+                labels[-1 - slot] = number
+                if np.isinf(number):
+                    raise self._complaint(kernels.INFINITE_LABEL, at, text, start, -1)
+            else:
+                with np.errstate(over="ignore", under="ignore"):
+                    values[slot] = np.float32(number)
+                if abs(values[slot]) >= kernels.FLOAT32_MAX:
+                    raise self._complaint(kernels.INFINITE_VALUE, at, text, start, -1)
+        if code != kernels.FINE:
+            raise self._complaint(code, at, text, wrong, previous)
+        return Cells(
+            indptr[: n_rows + 1].copy(),
+            features[:n_values],
+            values[:n_values],
+            labels[:n_rows].copy(),
+            None,
+            self._n_features or max_column + 1,
+            bytes_read,
+        )
+
+    def _texts(self, span):
+        """(at, text, bytes_read) of pieces of whole lines; each ends with a newline.
+
+        A span's lines begin at border(begin) and end before border(end), where border(b) is the first byte at
+        or after b that follows a newline: so neighbours agree without looking at each other's bytes.
+        """
+        begin, end = span
+        if begin >= end:
+            return
+        with self._open() as (stream, raw):
+            at = max(begin - 1, 0)
+            stream.seek(at)
+            told = 0 if self._packed else raw.tell()
+            buffer = bytearray(min(CHUNK_BYTES, end - at) + TAIL_BYTES + 1)
+            filled = 0
+            inside = begin == 0  # whether buffer[0] is at the start of a line that is ours
+            while True:
+                if filled + 1 == len(buffer):
+                    buffer = buffer + bytearray(len(buffer))
+                want = min(len(buffer) - 1 - filled, max(end - at - filled, TAIL_BYTES))
+                got = _read(stream, memoryview(buffer)[filled : filled + want])
+                filled += got
+                at_end_of_file = got < want
+                if not inside:
+                    newline = buffer.find(b"\n", 0, filled)
+                    if newline < 0 or at + newline >= end - 1:
+                        if at_end_of_file or at + filled >= end:
+                            return  # the line that holds our first byte holds our last one too
+                        at += filled
+                        filled = 0
+                        continue
+                    at += newline + 1
+                    filled -= newline + 1
+                    buffer[:filled] = buffer[newline + 1 : newline + 1 + filled]
+                    inside = True
+                stop = 0
+                last = at + filled >= end
+                if last:
+                    stop = buffer.find(b"\n", max(end - 1 - at, 0), filled) + 1
+                elif filled:
+                    stop = buffer.rfind(b"\n", 0, filled) + 1
+                if at_end_of_file and (stop == 0 or not last):
+                    last = True
+                    if filled and buffer[filled - 1] != kernels.NEWLINE:
+                        buffer[filled] = kernels.NEWLINE
+                        filled += 1
+                    stop = filled
+                if stop:
+                    now = raw.tell()
+                    yield at, np.frombuffer(buffer, np.uint8, stop), now - told
+                    told = now
+                    at += stop
+                    filled -= stop
+                    buffer[:filled] = buffer[stop : stop + filled]
+                if last and (stop or at_end_of_file):
+                    return
+
+    def _complaint(self, code, at, text, wrong, previous):
+        """The DataError for text[wrong]; counts the lines before it only now."""
+        text = text.tobytes()
+        line = 1 + text.count(b"\n", 0, wrong)
+        line_begin = text.rfind(b"\n", 0, wrong) + 1
+        with self._open() as (stream, _):
+            while at > 0 and (block := stream.read(min(at, 1 << 20))):
+                line += block.count(b"\n")
+                at -= len(block)
+        token = _TOKEN.match(text, wrong).group()
+        index = token.partition(b":")[0].decode("utf-8", "backslashreplace")
+        shown = token[: SHOWN + 1].decode("utf-8", "backslashreplace")
+        shown = repr(shown if len(token) <= SHOWN else shown[:SHOWN] + "...")
+        whole_line = text[line_begin : text.index(b"\n", wrong)].partition(b"#")[0]
+        if code in (kernels.BAD_LABEL, kernels.BAD_PAIR) and b"|" in whole_line:
+            complaint = "this looks like Vowpal Wabbit's format (it has a |): convert it to svmlight"
+        elif code == kernels.BAD_LABEL and b"," in token:
+            complaint = f"{shown} looks like several labels: a row has one label"
+        elif code == kernels.BAD_LABEL and b":" in token:
+            complaint = f"the line starts with {shown}, not with a label: put one first, 0 if unknown"
+        elif code == kernels.BAD_LABEL:
+            complaint = f"the label {shown} is not a number: write 1, 0 or -1 or the like"
+        elif code == kernels.UNSORTED_INDEX and int(index) == previous:
+            complaint = f"index {index} is repeated: an index may stand once in a line (add its values up)"
+        elif code == kernels.UNSORTED_INDEX:
+            complaint = f"index {index} comes after {previous}: indices must ascend within a line (sort them)"
+        else:
+            complaint = _COMPLAINTS[code].format(
+                token=shown, index=index, base=self._index_base, width=self._n_features
+            )
+        return DataError(f"{self.name}:{line}:{wrong - line_begin + 1}: {complaint}")
+
+
+def _read(stream, view):
+    """Bytes read into `view`; fewer than it holds only at the end of the file."""
+    n = 0
+    while n < len(view) and (got := stream.readinto(view[n:])):
+        n += got
+    return n
+
+
+def _buffers(n):
+    """(indptr, features, values, labels, long_numbers) for n bytes of text; memory is taken when touched."""
+    return (
+        np.empty(n // 2 + 2, np.int64),
+        np.empty(n // 4 + 1, np.int64),
+        np.empty(n // 4 + 1, np.float32),
+        np.empty(n // 2 + 1, np.float64),
+        np.empty(2 * (n // 4 + 1), np.int64),
+    )

@@ -1,0 +1,193 @@
+"""Knows runs (value, count), cut points and bin ids; does not know sketches, files or which feature is which."""
+
+import numpy as np
+
+from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, int64, kernel, void
+
+FLOAT_MAX = np.float32(np.finfo(np.float32).max)
+
+
+@kernel(void(IN[int64], IN[float32], IN[int64], OUT[int64], OUT[float32], OUT[int64]))
+def append_runs(offsets, values, counts, cursors, out_values, out_counts):
+    """Copy the runs of each feature f to cursors[f], and move cursors[f] behind them."""
+    for f in range(len(offsets) - 1):
+        at = cursors[f]
+        for run in range(offsets[f], offsets[f + 1]):
+            out_values[at] = values[run]
+            out_counts[at] = counts[run]
+            at += 1
+        cursors[f] = at
+
+
+@kernel(void(IN[int64], OUT[int64], OUT[float32], OUT[int64]))
+def collapse_runs(offsets, out_offsets, values, counts):
+    """Sort each feature's runs by value and add up those of equal value, in place, without gaps between features.
+
+    Feature f's runs are offsets[f] .. offsets[f+1] before, out_offsets[f] .. out_offsets[f+1] after.
+    """
+    written = 0
+    out_offsets[0] = 0
+    for f in range(len(offsets) - 1):
+        begin, end = offsets[f], offsets[f + 1]
+        for run in range(begin + 1, end):
+            if values[run] < values[run - 1]:
+                order = np.argsort(values[begin:end])
+                values[begin:end] = values[begin:end][order]
+                counts[begin:end] = counts[begin:end][order]
+                break
+        first = written
+        for run in range(begin, end):
+            if written > first and values[written - 1] == values[run]:
+                counts[written - 1] += counts[run]
+            else:
+                values[written] = values[run]
+                counts[written] = counts[run]
+                written += 1
+        out_offsets[f + 1] = written
+
+
+@kernel(void(IN[int64], IN[float32], IN[int64], int64, OUT[int64], OUT[float32]))
+def choose_cuts(offsets, values, counts, max_bin, cut_offsets, cuts):
+    """Cut points of each feature from its runs; room for cuts: sum(min(n_runs, max_bin)).
+
+    Up to max_bin distinct values: each is a bin. More: the value at each rank i/max_bin becomes a cut; where it is
+    one already (a heavy value, or the least one) the next distinct value does, so that heavy values stand
+    alone. A rank adds at most one cut, hence at most max_bin bins. The last cut is float32's maximum.
+    """
+    written = 0
+    cut_offsets[0] = 0
+    for f in range(len(offsets) - 1):
+        begin, end = offsets[f], offsets[f + 1]
+        if end - begin <= max_bin:
+            for run in range(begin + 1, end):
+                if values[run] < FLOAT_MAX:
+                    cuts[written] = values[run]
+                    written += 1
+        else:
+            total = counts[begin:end].sum()
+            at = begin
+            up_to = counts[begin]
+            last = begin  # the run whose value was the last cut: the least value opens the first bin
+            for rank in range(1, max_bin):
+                while up_to * max_bin <= rank * total:
+                    at += 1
+                    up_to += counts[at]
+                if at > last:
+                    last = at
+                elif at == last and last + 1 < end:
+                    last += 1
+                else:
+                    continue
+                if values[last] < FLOAT_MAX:
+                    cuts[written] = values[last]
+                    written += 1
+        if begin < end:
+            cuts[written] = FLOAT_MAX
+            written += 1
+        cut_offsets[f + 1] = written
+
+
+@inline
+def find_bin(cuts, begin, end, value):
+    """The bin that `value` falls in: how many of cuts[begin : end-1] are <= value. The last cut is never asked."""
+    low = begin
+    n = end - 1 - begin
+    while n > 0:
+        half = (n + 1) >> 1
+        low += half if cuts[low + half - 1] <= value else 0
+        n -= half
+    return low - begin
+
+
+@kernel(void(IN[int64], IN[float32], OUT[int32]))
+def find_zero_bins(cut_offsets, cuts, zero_bins):
+    """The bin of 0.0 in each feature; -1 for a feature without cuts."""
+    for f in range(len(cut_offsets) - 1):
+        begin, end = cut_offsets[f], cut_offsets[f + 1]
+        zero_bins[f] = find_bin(cuts, begin, end, np.float32(0)) if begin < end else -1
+
+
+_bin_columns = int64(
+    IN[int64], IN[int32], IN[float32], IN[int64], IN[float32], IN[int32], boolean, OUT[int64], OUT[int32]
+)
+
+
+@kernel(_bin_columns)
+def bin_columns(offsets, rows, values, cut_offsets, cuts, bin_offsets, keep_nan, posting_offsets, posting_rows):
+    """Number of entries binned; the rows of each bin id, ascending, by a counting sort within each column.
+
+        posting_rows     | rows of bin 0 | rows of bin 1 | ... of the same feature | next feature ...
+        posting_offsets  ^               ^               ^
+
+    A feature's NaNs go to its missing bin. If it has none, they are left out, or with keep_nan go to the last
+    numeric bin, which lies right of every split, as missing does where a split has seen none.
+    Columns without cuts are left out.
+    """
+    longest = 0
+    widest = 0
+    for f in range(len(offsets) - 1):
+        longest = max(longest, offsets[f + 1] - offsets[f])
+        widest = max(widest, np.int64(bin_offsets[f + 1] - bin_offsets[f]))
+    found = np.empty(longest, np.int32)
+    cursors = np.empty(widest + 1, np.int64)
+    written = 0
+    posting_offsets[0] = 0
+    for f in range(len(offsets) - 1):
+        begin, end = offsets[f], offsets[f + 1]
+        first_cut, end_cut = cut_offsets[f], cut_offsets[f + 1]
+        n_cuts = end_cut - first_cut
+        first_bin = np.int64(bin_offsets[f])
+        n_bins = np.int64(bin_offsets[f + 1]) - first_bin
+        if n_cuts == 0:
+            continue
+        if n_bins > n_cuts:
+            nan_bin = n_cuts
+        else:
+            nan_bin = n_cuts - 1 if keep_nan else np.int64(-1)
+        if n_bins == 1:
+            for i in range(begin, end):
+                if nan_bin >= 0 or not np.isnan(values[i]):
+                    posting_rows[written] = rows[i]
+                    written += 1
+            posting_offsets[first_bin + 1] = written
+            continue
+        cursors[: n_bins + 1] = 0
+        for i in range(begin, end):
+            if np.isnan(values[i]):
+                bin_ = nan_bin
+            else:
+                bin_ = find_bin(cuts, first_cut, end_cut, values[i])
+            found[i - begin] = bin_
+            cursors[bin_ + 1] += 1  # of those left out, in cursors[0]
+        cursors[0] = written
+        for bin_ in range(n_bins):
+            cursors[bin_ + 1] += cursors[bin_]
+            posting_offsets[first_bin + bin_ + 1] = cursors[bin_ + 1]
+        written = cursors[n_bins]
+        for i in range(begin, end):
+            bin_ = found[i - begin]
+            if bin_ >= 0:
+                posting_rows[cursors[bin_]] = rows[i]
+                cursors[bin_] += 1
+    return written
+
+
+@kernel(void(IN[int32], OUT[int64]))
+def count_rows(posting_rows, counts):
+    """Add to counts[r] how often row r occurs."""
+    for i in range(len(posting_rows)):
+        counts[posting_rows[i]] += 1
+
+
+@kernel(void(IN[int64], IN[int32], OUT[int64], OUT[int32]))
+def scatter_bins(posting_offsets, posting_rows, cursors, bins):
+    """CSR rows of bin ids from postings; cursors[r] is where row r begins, and at the end where it stops.
+
+    Bins are visited in order, so they ascend within each row.
+    """
+    for bin_ in range(len(posting_offsets) - 1):
+        for i in range(posting_offsets[bin_], posting_offsets[bin_ + 1]):
+            row = posting_rows[i]
+            at = cursors[row]
+            cursors[row] = at + 1
+            bins[at] = bin_

@@ -1,0 +1,114 @@
+"""Knows rows, columns and the distinct values of a column; does not know bins, sketches or which feature is which."""
+
+import numpy as np
+
+from psboost.kernels.compile import IN, OUT, float32, int32, int64, kernel, void
+
+
+@kernel(void(IN[int32], OUT[int64]))
+def count_features(features, counts):
+    """Add to counts[f] how often feature f occurs."""
+    for i in range(len(features)):
+        counts[features[i]] += 1
+
+
+@kernel(void(IN[int64], IN[int32], IN[float32], OUT[int64], OUT[int32], OUT[float32]))
+def scatter_columns(indptr, features, values, cursors, rows, column_values):
+    """Turn CSR rows into columns; cursors[f] is where column f begins, and at the end where it stops.
+
+    Rows are visited in order, so they ascend within each column.
+    """
+    for row in range(len(indptr) - 1):
+        for i in range(indptr[row], indptr[row + 1]):
+            feature = features[i]
+            at = cursors[feature]
+            cursors[feature] = at + 1
+            rows[at] = row
+            column_values[at] = values[i]
+
+
+@kernel(void(IN[int64], IN[int32], int64, OUT[int64]))
+def prefix_ends(offsets, rows, n_count_rows, ends):
+    """ends[f]: the end of those of column f's entries that belong to rows below n_count_rows (binary search)."""
+    for f in range(len(offsets) - 1):
+        begin, end = offsets[f], offsets[f + 1]
+        while begin < end:
+            middle = (begin + end) >> 1
+            if rows[middle] < n_count_rows:
+                begin = middle + 1
+            else:
+                end = middle
+        ends[f] = begin
+
+
+@kernel(void(IN[int64], IN[int64], IN[float32], int64, OUT[int64], OUT[float32], OUT[int64], OUT[int64]))
+def find_runs(starts, ends, values, limit, run_offsets, run_values, run_counts, n_missing):
+    """The distinct values of each column with their counts, for columns of at most `limit` distinct values.
+
+    Column f is values[starts[f] : ends[f]]. Its runs are run_offsets[f] .. run_offsets[f+1], values ascending; a
+    column of more distinct values gets none. NaN is counted in n_missing[f] alone. Room for runs:
+    sum(min(length, limit)).
+
+    Most columns hold one value; the others go through a hash table of bit patterns (-0.0 is never stored), which
+    a column leaves as soon as it shows one value too many. `owner` tells whose entry a slot is, so that the
+    table is not cleared between columns.
+    """
+    log_size = 4
+    while (1 << log_size) < 2 * (limit + 1):
+        log_size += 1
+    mask = np.int64((1 << log_size) - 1)
+    keys = np.empty(mask + 1, np.uint32)
+    tallies = np.zeros(mask + 1, np.int64)
+    owner = np.full(mask + 1, -1, np.int64)
+    bits = values.view(np.uint32)
+    run_bits = run_values.view(np.uint32)
+    factor = np.uint64(2654435769)
+    shift = np.uint64(32 - log_size)
+    written = 0
+    run_offsets[0] = 0
+    for f in range(len(starts)):
+        begin, end = starts[f], ends[f]
+        while begin < end and np.isnan(values[begin]):
+            begin += 1
+        missing = begin - starts[f]
+        i = begin
+        while i < end and bits[i] == bits[begin]:
+            i += 1
+        if i == end:
+            if begin < end:
+                run_values[written] = values[begin]
+                run_counts[written] = end - begin
+                written += 1
+        else:
+            n_distinct = 0
+            for i in range(begin, end):
+                if np.isnan(values[i]):
+                    missing += 1
+                    continue
+                slot = np.int64((np.uint64(bits[i]) * factor) >> shift) & mask
+                while owner[slot] == f and keys[slot] != bits[i]:
+                    slot = (slot + 1) & mask
+                if owner[slot] != f:
+                    if n_distinct == limit:
+                        n_distinct = -1
+                        break
+                    run_bits[written + n_distinct] = bits[i]
+                    n_distinct += 1
+                    owner[slot] = f
+                    keys[slot] = bits[i]
+                    tallies[slot] = 0
+                tallies[slot] += 1
+            if n_distinct < 0:
+                missing = 0
+                for i in range(starts[f], end):
+                    missing += np.isnan(values[i])
+            else:
+                run_values[written : written + n_distinct].sort()
+                for run in range(written, written + n_distinct):
+                    slot = np.int64((np.uint64(run_bits[run]) * factor) >> shift) & mask
+                    while keys[slot] != run_bits[run] or owner[slot] != f:
+                        slot = (slot + 1) & mask
+                    run_counts[run] = tallies[slot]
+                written += n_distinct
+        n_missing[f] = missing
+        run_offsets[f + 1] = written

@@ -1,0 +1,348 @@
+"""Knows how integers, bits and matrix rows are laid out to save bytes; does not know messages or frames.
+
+Bits are written into uint64 words, the lowest bit first; a position counts bits. On a little-endian machine
+the words are the bytes to send. A packed stream is a row of blocks of 128 values (the last one may be
+shorter), and each block begins at a whole byte:
+
+    width | 128 if patched : 8     the low `width` bits of every value are in `low bits`
+    n_patches : 8, patch_width : 8            only if patched
+    low bits : n_values x width
+    patches : n_patches x (7 + patch_width)   place in the block, and the bits above the low ones
+    zeros up to the next whole byte
+
+So a few large values do not widen a block (patched frame of reference; Zukowski et al., "Super-Scalar RAM-CPU
+Cache Compression", 2006), and a block of zeros costs one byte.
+
+Kernels that read what came over the wire check every length, so that no input makes them leave their arrays.
+"""
+
+import numpy as np
+
+from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, uint64, void
+
+BLOCK = 128
+PLACE_BITS = 7  # a place in a block
+HEADER_BITS = 8
+PATCH_HEADER_BITS = 16
+CORRUPT = np.uint64(2**64 - 1)  # returned in place of a position
+
+_0, _1, _6, _7, _8, _63, _64, _127, _128 = (np.uint64(k) for k in (0, 1, 6, 7, 8, 63, 64, 127, 128))
+_ALL = np.uint64(2**64 - 1)
+
+
+@inline
+def _put(words, position, value, n_bits):
+    """Writes `value`, which has n_bits bits, and clears the word after it; returns the next position."""
+    word = position >> _6
+    shift = position & _63
+    words[word] |= value << shift
+    words[word + _1] = value >> _1 >> (_63 - shift)
+    return position + n_bits
+
+
+@inline
+def _get(words, position, mask):
+    word = position >> _6
+    shift = position & _63
+    return (words[word] >> shift | words[word + _1] << _1 << (_63 - shift)) & mask
+
+
+@inline
+def _mask(n_bits):
+    return _0 if n_bits == _0 else _ALL >> (_64 - n_bits)
+
+
+@inline
+def _bit_length(value):
+    n_bits = 0
+    while value != _0:
+        value >>= _1
+        n_bits += 1
+    return n_bits
+
+
+@kernel(uint64(IN[uint64], uint64, OUT[uint64]))
+def pack_blocks(values, position, words):
+    """The position after `values`, packed into `words` (OUT) from `position` on, which is a whole byte.
+
+    The word at `position` must hold zeros from there on. At most 32 bits a block and 71 bits a value are
+    written, and the word after the last one is cleared.
+    """
+    counts = np.zeros(65, np.int64)
+    for begin in range(0, len(values), BLOCK):
+        end = min(begin + BLOCK, len(values))
+        counts[:] = 0
+        for k in range(begin, end):
+            counts[_bit_length(values[k])] += 1
+        widest = 64
+        while widest > 0 and counts[widest] == 0:
+            widest -= 1
+        width, n_patches, n_above = widest, 0, 0
+        best = widest * (end - begin)
+        for candidate in range(widest - 1, -1, -1):
+            n_above += counts[candidate + 1]
+            cost = candidate * (end - begin) + n_above * (PLACE_BITS + widest - candidate) + PATCH_HEADER_BITS
+            if cost < best:
+                best, width, n_patches = cost, candidate, n_above
+        low_width = np.uint64(width)
+        mask = _mask(low_width)
+        if n_patches == 0:
+            position = _put(words, position, low_width, _8)
+        else:
+            patch_width = np.uint64(widest - width)
+            position = _put(words, position, low_width | _128, _8)
+            position = _put(words, position, np.uint64(n_patches), _8)
+            position = _put(words, position, patch_width, _8)
+        if width > 0:
+            for k in range(begin, end):
+                position = _put(words, position, values[k] & mask, low_width)
+        if n_patches > 0:
+            for k in range(begin, end):
+                above = values[k] >> low_width
+                if above != _0:
+                    position = _put(words, position, np.uint64(k - begin), _7)
+                    position = _put(words, position, above, patch_width)
+        position = (position + _7) & ~_7
+    return position
+
+
+@kernel(uint64(IN[uint64], uint64, uint64, OUT[uint64]))
+def unpack_blocks(words, position, end_position, values):
+    """The position after the blocks from `position` on that fill `values` (OUT); CORRUPT if they do not fit.
+
+    `words` holds end_position bits and at least one word more.
+    """
+    for begin in range(0, len(values), BLOCK):
+        end = min(begin + BLOCK, len(values))
+        n_values = np.uint64(end - begin)
+        if position + _8 > end_position:
+            return CORRUPT
+        header = _get(words, position, np.uint64(255))
+        position += _8
+        width = header & _127
+        n_patches = _0
+        patch_width = _0
+        if header >= _128:
+            if position + _8 + _8 > end_position:
+                return CORRUPT
+            n_patches = _get(words, position, np.uint64(255))
+            patch_width = _get(words, position + _8, np.uint64(255))
+            position += _8 + _8
+            if n_patches == _0 or n_patches > n_values or patch_width == _0 or patch_width > _64:
+                return CORRUPT
+        n_bits = n_values * width + n_patches * (_7 + patch_width)
+        if width + patch_width > _64 or n_bits > end_position - position:
+            return CORRUPT
+        if width == _0:
+            values[begin:end] = _0
+        else:
+            mask = _mask(width)
+            for k in range(begin, end):
+                values[k] = _get(words, position, mask)
+                position += width
+        for _ in range(n_patches):
+            place = _get(words, position, _127)
+            if place >= n_values:
+                return CORRUPT
+            position += _7
+            values[begin + np.int64(place)] |= _get(words, position, _mask(patch_width)) << width
+            position += patch_width
+        position = (position + _7) & ~_7
+        if position > end_position:
+            return CORRUPT
+    return position
+
+
+# --- ascending ids
+
+
+_IDS = (int32, int64)
+
+
+@kernel([boolean(IN[int64], IN[ids], OUT[uint64]) for ids in _IDS])
+def take_gaps(offsets, ids, gaps):
+    """True if the ids of each group offsets[i] .. offsets[i+1] ascend, from 0 or above.
+
+    `gaps` (OUT): how many ids are left out before each.
+    """
+    for i in range(len(offsets) - 1):
+        previous = np.int64(-1)
+        for k in range(offsets[i], offsets[i + 1]):
+            here = np.int64(ids[k])
+            if here <= previous:
+                return False
+            gaps[k] = np.uint64(here - previous - 1)
+            previous = here
+    return True
+
+
+@kernel([boolean(IN[int64], IN[uint64], uint64, OUT[ids]) for ids in _IDS])
+def add_gaps(offsets, gaps, limit, ids):
+    """True if the ids that skip `gaps` are all below `limit`; they are written to `ids` (OUT)."""
+    for i in range(len(offsets) - 1):
+        lowest = _0
+        for k in range(offsets[i], offsets[i + 1]):
+            if gaps[k] >= limit - lowest:
+                return False
+            here = lowest + gaps[k]
+            ids[k] = here
+            lowest = here + _1
+    return True
+
+
+# --- sums
+
+
+@kernel(void(IN[int64], uint64, OUT[uint64]))
+def fold_signs(values, shift, codes):
+    """`codes` (OUT): 0, -1, 1, -2, ... become 0, 1, 2, 3, ...
+
+    First the `shift` low bits are cut, which are zero in all values.
+    """
+    for k in range(len(values)):
+        value = values[k] >> np.int64(shift)
+        codes[k] = np.uint64((value << np.int64(1)) ^ (value >> np.int64(63)))
+
+
+@kernel(boolean(IN[uint64], uint64, OUT[int64]))
+def unfold_signs(codes, shift, values):
+    """True if every value fits 64 bits; `values` (OUT): the inverse of fold_signs."""
+    excess = ~_mask(_64 - shift)
+    fits = True
+    for k in range(len(codes)):
+        code = codes[k]
+        fits &= code & excess == _0
+        magnitude = np.int64(code >> _1)
+        values[k] = (magnitude ^ -np.int64(code & _1)) << np.int64(shift)
+    return fits
+
+
+@kernel(boolean(IN[int64], uint64, OUT[uint64]))
+def lower_counts(values, shift, codes):
+    """True if all values are above 0; `codes` (OUT): what they have above 1, less `shift` low zero bits."""
+    least = np.int64(1)
+    for k in range(len(values)):
+        value = values[k]
+        least = min(least, value)
+        codes[k] = np.uint64((value >> np.int64(shift)) - np.int64(1))
+    return least > 0
+
+
+@kernel(boolean(IN[uint64], uint64, OUT[int64]))
+def raise_counts(codes, shift, values):
+    """True if every value fits 63 bits; `values` (OUT): the inverse of lower_counts."""
+    limit = (_ALL >> _1) >> shift
+    fits = True
+    for k in range(len(codes)):
+        code = codes[k]
+        fits &= code < limit
+        values[k] = np.int64(((code & (_ALL >> _1)) + _1) << shift & (_ALL >> _1))
+    return fits
+
+
+# --- bits
+
+
+@inline
+def _count_ones(word):
+    n_ones = 0
+    while word != _0:
+        word &= word - _1
+        n_ones += 1
+    return n_ones
+
+
+@kernel(int64(IN[uint64]))
+def count_ones(words):
+    """How many bits are 1."""
+    n_ones = 0
+    for i in range(len(words)):
+        n_ones += _count_ones(words[i])
+    return n_ones
+
+
+@kernel(void(IN[uint64], OUT[int64]))
+def find_ones(words, positions):
+    """`positions` (OUT, as long as there are ones): where the ones are, ascending."""
+    n_found = 0
+    for i in range(len(words)):
+        word = words[i]
+        while word != _0:
+            rest = word & (word - _1)
+            positions[n_found] = 64 * i + _bit_length(word ^ rest) - 1
+            n_found += 1
+            word = rest
+
+
+@kernel(void(IN[int64], OUT[uint64]))
+def set_ones(positions, words):
+    """Set the bits at `positions` in `words` (OUT)."""
+    for k in range(len(positions)):
+        position = np.uint64(positions[k])
+        words[position >> _6] |= _1 << (position & _63)
+
+
+# --- matrix rows: one for each (node, feature) with entries; a column is a bin's number in its feature
+
+
+@kernel(int64(IN[int64], IN[int32], IN[int32], OUT[int32], OUT[int32], OUT[int32], OUT[int32]))
+def split_features(offsets, bins, bin_offsets, node_rows, features, row_pointers, columns):
+    """The number of matrix rows; the bins of feature f are bin_offsets[f] .. bin_offsets[f+1].
+
+    OUT: the rows of node i are node_rows[i] .. node_rows[i+1]; row j is of features[j] and has the entries
+    row_pointers[j] .. row_pointers[j+1]; one column for each entry.
+    """
+    n_rows = 0
+    node_rows[0] = 0
+    row_pointers[0] = 0
+    for i in range(len(offsets) - 1):
+        begin, end = 0, 0  # the bins of the feature at hand
+        feature = 0
+        for k in range(offsets[i], offsets[i + 1]):
+            if bins[k] >= end:
+                # the last feature that begins at or before the bin
+                above = len(bin_offsets)
+                while above - feature > 1:
+                    middle = (feature + above) >> 1
+                    if bin_offsets[middle] <= bins[k]:
+                        feature = middle
+                    else:
+                        above = middle
+                begin, end = bin_offsets[feature], bin_offsets[feature + 1]
+                features[n_rows] = feature
+                n_rows += 1
+            columns[k] = bins[k] - begin
+            row_pointers[n_rows] = k + 1
+        node_rows[i + 1] = n_rows
+    return n_rows
+
+
+@kernel(boolean(IN[int32], IN[int32], IN[int32], IN[int32], IN[int32], OUT[int64], OUT[int32]))
+def join_features(node_rows, features, row_pointers, columns, bin_offsets, offsets, bins):
+    """True if split_features writes such a matrix; `offsets` and `bins` (OUT) are what it was made of."""
+    n_features = len(bin_offsets) - 1
+    n_rows, n_entries = len(features), len(columns)
+    if node_rows[0] != 0 or node_rows[-1] != n_rows or row_pointers[0] != 0 or row_pointers[-1] != n_entries:
+        return False
+    for j in range(n_rows):
+        if row_pointers[j] >= row_pointers[j + 1] or row_pointers[j + 1] > n_entries:
+            return False
+    offsets[0] = 0
+    for i in range(len(node_rows) - 1):
+        if node_rows[i] > node_rows[i + 1] or node_rows[i + 1] > n_rows:
+            return False
+        last_feature = -1
+        for j in range(node_rows[i], node_rows[i + 1]):
+            feature = features[j]
+            if feature <= last_feature or feature >= n_features:
+                return False
+            last_feature = feature
+            begin, end = bin_offsets[feature], bin_offsets[feature + 1]
+            last_column = -1
+            for k in range(row_pointers[j], row_pointers[j + 1]):
+                if columns[k] <= last_column or columns[k] >= end - begin:
+                    return False
+                last_column = columns[k]
+                bins[k] = begin + last_column
+        offsets[i + 1] = row_pointers[node_rows[i + 1]]
+    return True

@@ -1,0 +1,203 @@
+"""Knows bitvectors, node lists and packed trees as arrays; does not know forests, files or what zeros mean.
+
+The state of a row is one bit per leaf, 64 leaves to a word, a tree's words one after another. Bit b of a
+tree's word w is its leaf 64 w + b, so the first remaining leaf is the lowest 1 bit of the first word that is
+not 0. `leaf_values` has 64 places for each word: a leaf's value lies at 64 * word + bit.
+
+The nodes of a feature lie in three lists, list i at starts[3 f + i] .. starts[3 f + i + 1]:
+
+    list 0   unstored goes left,  rising thresholds:  a node acts while value >= threshold
+    list 1   unstored goes right, falling thresholds: a node acts while value <  threshold
+    list 2   the nodes that a NaN sends elsewhere than an unstored value: they act on NaN
+
+To act is `state[word] &= mask`; a node whose leaves span several words stands in its list once for each.
+"""
+
+import math
+
+import numba
+import numpy as np
+
+from psboost.kernels.compile import IN, IN2, OUT, OUT2, boolean, float32, inline, int32, int64
+from psboost.kernels.compile import kernel, types, uint64, void  # isort: skip
+
+NODE = np.dtype([("threshold", np.float32), ("word", np.int32), ("mask", np.uint64)])
+# A step of a walk: leaf if left < 0, else the right child is left + 1; feature = 2 * position + default_left.
+STEP = np.dtype([("threshold", np.float32), ("feature", np.int32), ("left", np.int32), ("value", np.float32)])
+
+_NODES = types.Array(numba.from_dtype(NODE), 1, "C", readonly=True)
+_STEPS = types.Array(numba.from_dtype(STEP), 1, "C", readonly=True)
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+_ZERO = np.uint64(0)
+_ONE = np.uint64(1)
+_58 = np.uint64(58)
+
+# A de Bruijn sequence: its product with 1 << b has b's own pattern in the six highest bits.
+_DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
+_LOWEST = np.zeros(64, np.uint8)
+for _bit in range(64):
+    _LOWEST[(int(_DE_BRUIJN) << _bit & int(_ALL)) >> 58] = _bit
+
+
+@inline
+def _lowest(word):
+    """Number of the lowest 1 bit of a word that is not 0."""
+    return int64(_LOWEST[((word & (~word + _ONE)) * _DE_BRUIJN) >> _58])
+
+
+@inline
+def _narrow(begin, end, features, values, skip_zeros, starts, nodes, state):
+    """Let the stored values [begin, end) of one row act on its state."""
+    for i in range(begin, end):
+        value = values[i]
+        at = 3 * int64(features[i])
+        if value != value:
+            for j in range(starts[at + 2], starts[at + 3]):
+                state[nodes[j].word] &= nodes[j].mask
+        elif value != float32(0) or not skip_zeros:
+            for j in range(starts[at], starts[at + 1]):
+                if value < nodes[j].threshold:
+                    break
+                state[nodes[j].word] &= nodes[j].mask
+            for j in range(starts[at + 1], starts[at + 2]):
+                if not value < nodes[j].threshold:
+                    break
+                state[nodes[j].word] &= nodes[j].mask
+
+
+@kernel(
+    void(
+        IN[int64], IN[int32], IN[float32], boolean, IN[int64], _NODES, IN[int64], IN[float32],
+        OUT[uint64], OUT[float32],
+    )
+)  # fmt: skip
+def add_scores(
+    indptr, features, values, skip_zeros, starts, nodes, word_begin, leaf_values,
+    state,    # OUT: scratch, word_begin[-1] words
+    margins,  # OUT: each row's leaf values are added, tree by tree
+):  # fmt: skip
+    n_trees = len(word_begin) - 1
+    state[:] = _ALL
+    for row in range(len(margins)):
+        _narrow(indptr[row], indptr[row + 1], features, values, skip_zeros, starts, nodes, state)
+        margin = margins[row]
+        for tree in range(n_trees):
+            word = word_begin[tree]
+            while state[word] == _ZERO:
+                word += 1
+            margin += leaf_values[64 * word + _lowest(state[word])]
+            for word in range(word_begin[tree], word_begin[tree + 1]):
+                state[word] = _ALL
+        margins[row] = margin
+
+
+@kernel(
+    int64(
+        IN[int64], IN[int32], IN[float32], boolean, IN[int64], _NODES, IN[int64], int64, int64,
+        OUT[uint64], OUT[int64], OUT2[uint64],
+    )
+)  # fmt: skip
+def narrowed_exits(
+    indptr, features, values, skip_zeros, starts, nodes, word_begin, row_begin, row_end,
+    state,      # OUT: scratch, word_begin[-1] words
+    positions,  # OUT: row * n_trees + tree, ascending
+    masks,      # OUT: their bitvectors, padded with all-ones words
+):  # fmt: skip
+    """How many (row, tree) pairs of the rows [row_begin, row_end) are not all-ones; writes these."""
+    n_trees = len(word_begin) - 1
+    state[:] = _ALL
+    n = 0
+    for row in range(row_begin, row_end):
+        _narrow(indptr[row], indptr[row + 1], features, values, skip_zeros, starts, nodes, state)
+        for tree in range(n_trees):
+            begin = word_begin[tree]
+            end = word_begin[tree + 1]
+            common = _ALL
+            for word in range(begin, end):
+                common &= state[word]
+            if common != _ALL:
+                positions[n] = row * n_trees + tree
+                masks[n] = _ALL
+                for word in range(begin, end):
+                    masks[n, word - begin] = state[word]
+                    state[word] = _ALL
+                n += 1
+    return n
+
+
+@kernel(void(IN[int64], IN2[uint64], IN[int64], IN[float32], OUT[float32]))
+def add_exits(
+    positions, masks, word_begin, leaf_values,
+    margins,  # OUT: each row's leaf values are added, tree by tree
+):  # fmt: skip
+    """Pairs that are not among `positions` leave by their tree's first leaf."""
+    n_trees = len(word_begin) - 1
+    at = 0
+    for row in range(len(margins)):
+        margin = margins[row]
+        for tree in range(n_trees):
+            leaf = 64 * word_begin[tree]
+            if at < len(positions) and positions[at] == row * n_trees + tree:
+                word = 0
+                while masks[at, word] == _ZERO:
+                    word += 1
+                leaf += 64 * word + _lowest(masks[at, word])
+                at += 1
+            margin += leaf_values[leaf]
+        margins[row] = margin
+
+
+@kernel(
+    void(
+        IN[int64], IN[int32], IN[float32], boolean, float32, _STEPS, IN[int64], int64,
+        OUT[float32], OUT[float32],
+    )
+)  # fmt: skip
+def walk(
+    indptr, features, values, skip_zeros, unstored, steps, roots, n_features,
+    cells,    # OUT: scratch, n_features places for each of some rows
+    margins,  # OUT: each row's leaf values are added, tree by tree
+):  # fmt: skip
+    """A few rows at a time are laid out densely (NaN is missing) and walked down each tree in turn."""
+    cells[:] = unstored
+    n_together = len(cells) // max(n_features, 1)
+    for begin in range(0, len(margins), n_together):
+        end = min(begin + n_together, len(margins))
+        for row in range(begin, end):
+            base = (row - begin) * n_features
+            for i in range(indptr[row], indptr[row + 1]):
+                if values[i] != float32(0) or not skip_zeros:
+                    cells[base + features[i]] = values[i]
+        for root in roots:
+            for row in range(begin, end):
+                base = (row - begin) * n_features
+                at = root
+                left = int64(steps[at].left)
+                while left >= 0:
+                    value = cells[base + (steps[at].feature >> 1)]
+                    goes_left = value < steps[at].threshold
+                    if value != value:
+                        goes_left = (steps[at].feature & 1) == 1
+                    at = left + (0 if goes_left else 1)
+                    left = int64(steps[at].left)
+                margins[row] += steps[at].value
+        for row in range(begin, end):
+            base = (row - begin) * n_features
+            for i in range(indptr[row], indptr[row + 1]):
+                cells[base + features[i]] = unstored
+
+
+@kernel(float32(float32))
+def logit(probability):
+    """In float32 throughout and through the C library's logf, so that it gives XGBoost's bits."""
+    return -math.log(float32(1) / probability - float32(1))
+
+
+@kernel(void(IN[float32], OUT[float32]))
+def logistic(
+    margins,
+    probabilities,  # OUT
+):
+    """In float32 throughout, as XGBoost computes it; 88.7 keeps expf finite."""
+    for row in range(len(margins)):
+        probabilities[row] = float32(1) / (math.exp(min(-margins[row], float32(88.7))) + float32(1))

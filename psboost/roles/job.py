@@ -1,0 +1,89 @@
+"""Knows what a training or prediction run is asked to do; does not know who does it, or where."""
+
+from dataclasses import asdict, dataclass
+
+from psboost.boosting.losses import LOSSES
+from psboost.boosting.split import SplitRule
+from psboost.config import Parameters
+from psboost.roles.role import server_name, worker_name
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training run, the same for every role; `to_dict` and `from_dict` carry it to other processes."""
+
+    parameters: Parameters
+    n_row_shards: int
+    n_feature_shards: int
+    n_servers: int
+    n_rounds: int
+    seed: int
+    zero_as_missing: bool
+    codec: str = "packed"
+    eval_names: tuple[str, ...] = ()
+
+    @property
+    def loss(self):
+        return LOSSES[self.parameters.objective]
+
+    @property
+    def objective_is_binary(self) -> bool:
+        return self.loss.name == "binary:logistic"
+
+    @property
+    def rule(self) -> SplitRule:
+        p = self.parameters
+        return SplitRule(p.reg_lambda, p.reg_alpha, p.gamma, p.min_child_weight)
+
+    def is_last(self, level: int) -> bool:
+        """Whether the children of this level's splits are leaves by max_depth."""
+        return self.parameters.max_depth > 0 and level + 1 >= self.parameters.max_depth
+
+    # who is there
+
+    @property
+    def workers(self) -> list[str]:
+        shards = range(self.n_feature_shards)
+        return [worker_name(r, c) for r in range(self.n_row_shards) for c in shards]
+
+    @property
+    def servers(self) -> list[str]:
+        return [server_name(s) for s in range(self.n_servers)]
+
+    def workers_of_rows(self, row_shard: int) -> list[str]:
+        return [worker_name(row_shard, c) for c in range(self.n_feature_shards)]
+
+    def workers_of_features(self, feature_shard: int) -> list[str]:
+        return [worker_name(r, feature_shard) for r in range(self.n_row_shards)]
+
+    # who does what
+
+    @property
+    def merges(self) -> bool:
+        """Whether servers merge histograms: with one row shard a worker holds its features' whole histograms."""
+        return self.n_row_shards > 1
+
+    @property
+    def routes(self) -> bool:
+        """Whether servers route rows: with one feature shard every worker knows all splits' sides itself."""
+        return self.n_feature_shards > 1
+
+    @property
+    def proposers(self) -> list[str]:
+        """Who proposes splits."""
+        return self.servers if self.merges else self.workers
+
+    def router_of(self, row_shard: int) -> str:
+        return server_name(row_shard % self.n_servers)
+
+    def shards_routed_by(self, server: int) -> list[int]:
+        """The row shards whose bitvectors a server ANDs."""
+        return [r for r in range(self.n_row_shards) if r % self.n_servers == server] if self.routes else []
+
+    def to_dict(self) -> dict:
+        return asdict(self) | {"parameters": self.parameters.to_dict()}
+
+    @staticmethod
+    def from_dict(fields: dict) -> "Job":
+        parameters = Parameters.from_dict(fields["parameters"])
+        return Job(**fields | {"parameters": parameters, "eval_names": tuple(fields["eval_names"])})

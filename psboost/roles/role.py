@@ -1,0 +1,114 @@
+"""Knows how a role waits for messages in any order; does not know what they mean."""
+
+from collections.abc import Callable, Generator, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from psboost.errors import ProtocolError
+from psboost.wire.messages import Message, StopTraining
+
+COORDINATOR = "coordinator"
+
+Outbox = list[tuple[str, Message]]
+Stage = Callable[[str], AbstractContextManager]
+
+
+def worker_name(row_shard: int, feature_shard: int) -> str:
+    return f"worker {row_shard},{feature_shard}"
+
+
+def server_name(server: int) -> str:
+    return f"server {server}"
+
+
+class Role:
+    """A state machine without I/O: `start` once, then `handle` for each message, until `done`.
+
+    A message that comes early waits; one that comes twice, or after its step, is dropped: each kind's steps (tree,
+    level) only go up, so a step that was gathered is past. Subclasses write `run`, a generator that gathers and sends.
+    """
+
+    def __init__(self, name: str, stage: Stage | None = None):
+        """`stage(label)` is a context manager that a driver may give to time what a role does."""
+        self.name = name
+        self.done = False
+        self.result: Any = None
+        self.stage = stage or (lambda label: nullcontext())
+        self._outbox: Outbox = []
+        self._waiting: dict[tuple[str, int, int], dict[str, Message]] = {}
+        self._gathered: dict[str, tuple[int, int]] = {}
+        self._wanted: tuple[tuple[str, int, int], frozenset[str]] | None = None
+        self._steps: Generator[None, dict[str, Message], Any] | None = None
+
+    def run(self) -> Generator[None, dict[str, Message], Any]:
+        raise NotImplementedError
+
+    def send(self, receiver: str, message: Message) -> None:
+        self._outbox.append((receiver, message))
+
+    def gather(self, kind: type[Message], senders: Iterable[str], *, tree: int = -1, level: int = -1):
+        """Waits for one message of `kind` for this step from each of `senders`; returns them in that order."""
+        senders = list(senders)
+        if not senders:
+            return []
+        self._wanted = ((kind.__name__, tree, level), frozenset(senders))
+        arrived = yield
+        return [arrived[sender] for sender in senders]
+
+    def start(self) -> Outbox:
+        """What the role sends before it hears anything."""
+        self._steps = self.run()
+        return self._resume(None)
+
+    def handle(self, sender: str, message: Message) -> Outbox:
+        """What the role sends after `message`. ProtocolError names a sender that should not have sent it."""
+        if isinstance(message, StopTraining):
+            self.done = True
+            self._waiting.clear()
+        if self.done:
+            return []
+        kind, step = type(message).__name__, (message.tree, message.level)
+        if step <= self._gathered.get(kind, (-2, -2)):
+            return []
+        self._waiting.setdefault((kind, *step), {}).setdefault(sender, message)
+        return self._resume(self._arrived())
+
+    def _arrived(self) -> dict[str, Message] | None:
+        """The messages of the step that is waited for, once all are there."""
+        if self._wanted is None:
+            return None
+        key, senders = self._wanted
+        held = self._waiting.get(key, {})
+        strangers = held.keys() - senders
+        if strangers:
+            raise ProtocolError(f"{self.name}: {key[0]} (tree {key[1]}, level {key[2]}) from {min(strangers)}, not expected")
+        if len(held) < len(senders):
+            return None
+        self._gathered[key[0]] = key[1:]
+        self._wanted = None
+        return self._waiting.pop(key)
+
+    def _resume(self, arrived: dict[str, Message] | None) -> Outbox:
+        starting = arrived is None and self._wanted is None
+        while starting or arrived is not None:
+            try:
+                if starting:
+                    next(self._steps)
+                else:
+                    self._steps.send(arrived)
+            except StopIteration as stop:
+                self.done, self.result = True, stop.value
+                self._waiting.clear()
+                break
+            starting, arrived = False, self._arrived()
+        outbox, self._outbox = self._outbox, []
+        return outbox
+
+    @property
+    def waits_for(self) -> str:
+        """What the role waits for, for error messages."""
+        if self._wanted is None:
+            return "nothing"
+        (kind, tree, level), senders = self._wanted
+        missing = sorted(senders - self._waiting.get((kind, tree, level), {}).keys())
+        return f"{kind} (tree {tree}, level {level}) from {', '.join(missing)}"

@@ -1,0 +1,151 @@
+"""Knows a server's part of the training: merging, searching, routing; does not know rows' labels or values."""
+
+from functools import reduce
+from operator import add
+
+import numpy as np
+
+from psboost.boosting.fixed_point import steps_for
+from psboost.boosting.growth import Frontier, feature_range
+from psboost.boosting.histogram import Histograms, side_by_side
+from psboost.boosting.losses import Bounds
+from psboost.boosting.split import SplitFinder
+from psboost.data.sketches import CutPoints, Sketches
+from psboost.roles.job import Job
+from psboost.roles.role import COORDINATOR, Role, server_name, worker_name
+from psboost.wire.messages import (
+    ApplySplits,
+    DealRanges,
+    ProposeSplits,
+    PushBitvectors,
+    PushHistograms,
+    PushSketches,
+    RouteRows,
+    ShareCutPoints,
+    StartTree,
+)
+from psboost.wire.packing import decode_histograms, pack_bitvector, pack_living, unpack_bitvector
+
+
+class Server(Role):
+    """Server s of a training run: owns one range of features of every feature shard, and routes row shards r mod S = s.
+
+    With one row shard it merges nothing, with one feature shard it routes nothing; with neither it has nothing to do.
+    """
+
+    def __init__(self, job: Job, server: int, stage=None):
+        super().__init__(server_name(server), stage)
+        self._job, self._s = job, server
+        self._row_shards = job.shards_routed_by(server)
+
+    def run(self):
+        job = self._job
+        if job.merges:
+            yield from self._set_up()
+        if not job.merges and not self._row_shards:
+            return
+        for tree in range(job.n_rounds):
+            yield from self._grow(tree)
+
+    def _set_up(self):
+        """Cut points of the server's range, given or from the workers' sketches."""
+        job, parameters = self._job, self._job.parameters
+        [deal] = yield from self.gather(DealRanges, [COORDINATOR])
+        self._shard_offsets = deal.shard_offsets
+        if deal.cut_points:
+            cut_points = CutPoints(*deal.cut_points)
+        else:
+            sizes = np.diff(deal.shard_offsets)
+            pushed = yield from self.gather(PushSketches, job.workers)
+            by_shard = []
+            for c, size in enumerate(sizes):
+                of_shard = pushed[c :: job.n_feature_shards]
+                with self.stage("sketch"):
+                    merged = Sketches.merge([Sketches.from_arrays(m.sketches, int(size)) for m in of_shard])
+                    cut_points = merged.cut_points(
+                        max_bin=parameters.max_bin, zero_as_missing=job.zero_as_missing, n_rows=deal.n_rows
+                    )
+                by_shard.append(cut_points)
+                for worker in job.workers_of_features(c):
+                    self.send(worker, ShareCutPoints(cut_points=cut_points.to_arrays()))
+            cut_points = CutPoints.join(by_shard)
+            self.send(COORDINATOR, ShareCutPoints(cut_points=cut_points.to_arrays()))
+        shards = np.repeat(np.arange(job.n_feature_shards), np.diff(deal.shard_offsets))
+        locals_ = np.arange(len(deal.features)) - deal.shard_offsets[shards] + deal.shard_begins[shards]
+        self._features = feature_range(deal.features, shards, locals_, cut_points, job.zero_as_missing)
+        self._finder = SplitFinder(self._features, job.rule)
+        self._n_rows = deal.n_rows
+        self._bounds = job.loss.bounds(deal.max_weight, deal.max_label)
+
+    def _grow(self, tree: int):
+        job = self._job
+        if job.merges:
+            if not job.loss.bounded:
+                [start] = yield from self.gather(StartTree, [COORDINATOR], tree=tree)
+                self._bounds = Bounds(start.max_grad, start.max_hess)
+            self._finder.start_tree(steps_for(self._bounds, job.parameters.grad_bits, self._n_rows))
+        frontier, level = Frontier.root(), 0
+        while True:
+            if job.merges:
+                yield from self._propose(tree, level)
+            [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
+            if not len(splits.nodes):
+                return
+            if self._row_shards:
+                yield from self._route(tree, level, splits)
+            if splits.last:
+                return
+            if job.merges:
+                self._finder.apply(frontier.positions(splits.nodes), [bool(b) for b in splits.build_left])
+            frontier = frontier.split(splits.nodes)
+            level += 1
+
+    def _propose(self, tree: int, level: int):
+        """Merges the workers' histograms over row shards, and proposes the best split of each open node."""
+        job = self._job
+        pushed = yield from self.gather(PushHistograms, job.workers, tree=tree, level=level)
+        with self.stage("merge"):
+            built = self._merge(pushed)
+            totals = sum(message.totals for message in pushed[:: job.n_feature_shards])
+        with self.stage("search"):
+            proposals, flags = self._finder.find(built, totals)
+        living: tuple[np.ndarray, ...] = ()
+        if not job.is_last(level):
+            with self.stage("encode"):
+                living = tuple(self._pack_living(flags, c) for c in range(job.n_feature_shards))
+        self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=living, **vars(proposals)))
+
+    def _merge(self, pushed: list[PushHistograms]) -> Histograms:
+        """Summed over row shards, feature shards side by side. `pushed`: row shard by row shard."""
+        parts, begins = [], []
+        n_shards = self._job.n_feature_shards
+        for c in range(n_shards):
+            offsets = self._features.bin_offsets[self._shard_offsets[c] : self._shard_offsets[c + 1] + 1]
+            of_shard = [decode_histograms(m.codec, m.arrays, offsets - offsets[0]) for m in pushed[c::n_shards]]
+            parts.append(reduce(add, of_shard))
+            begins.append(int(offsets[0]))
+        return side_by_side(parts, begins)
+
+    def _pack_living(self, flags: list[tuple[np.ndarray, np.ndarray]], shard: int) -> np.ndarray:
+        """The flags of one feature shard's features, node after node."""
+        edges = self._shard_offsets[shard : shard + 2]
+        parts = []
+        for features, alive in flags:
+            begin, end = np.searchsorted(features, edges)
+            parts.append(alive[begin:end])
+        return pack_living(np.concatenate(parts))
+
+    def _route(self, tree: int, level: int, splits: ApplySplits):
+        """ANDs the bitvectors of the feature shards that own a split, for each of the server's row shards."""
+        owners = np.unique(splits.shards)
+        senders = [worker_name(r, int(c)) for r in self._row_shards for c in owners]
+        pushed = yield from self.gather(PushBitvectors, senders, tree=tree, level=level)
+        for i, r in enumerate(self._row_shards):
+            parts = pushed[i * len(owners) : (i + 1) * len(owners)]
+            with self.stage("route"):
+                words = reduce(np.bitwise_and, [unpack_bitvector(m.form, m.bits, m.n_bits) for m in parts])
+                form, bits = pack_bitvector(words, parts[0].n_bits)
+            for worker in self._job.workers_of_rows(r):
+                self.send(
+                    worker, RouteRows(tree=tree, level=level, n_bits=parts[0].n_bits, form=form, bits=bits)
+                )

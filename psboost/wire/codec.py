@@ -1,0 +1,293 @@
+"""Knows how any message becomes frames and back; does not know what messages mean or which socket takes them.
+
+    frame 0     header, msgpack: [PROTOCOL_VERSION, kind, run, sender, incarnation, sequence, tree, level,
+                                  the other fields in their order, an array as [dtype code, *shape]]
+    frame 1 ..  one for each array, raw, little-endian, in the order of the header
+
+What a field may hold follows from its annotation in messages.py: int, float, str, bool, dict (string keys;
+msgpack's types), tuples of any of int, float, str, and numpy arrays, alone or as a tuple.
+"""
+
+import operator
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, get_args, get_origin, get_type_hints
+
+import msgpack
+import numpy as np
+
+from psboost.errors import ProtocolError
+from psboost.wire.messages import ALL_KINDS, Message
+
+if sys.byteorder != "little":
+    raise ImportError("psboost sends arrays as they lie in memory and needs a little-endian machine")
+
+# a code is a place in this list
+_DTYPES = [np.dtype(name) for name in ("u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f4", "<f8")]
+_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_MAX_DIMENSIONS = 4
+_ENVELOPE_SIZE = 6  # version, kind, run, sender, incarnation, sequence
+
+Frame = bytes | memoryview
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Who sent a message; `run` tells trainings apart, `incarnation` a process from the one it replaced."""
+
+    run: int
+    sender: str
+    incarnation: int
+    sequence: int
+
+
+class _Unfit(ValueError):
+    """What a peer sent does not fit; decode adds the kind and the sender."""
+
+
+# --- fields: one (write, read) pair for each annotation
+
+
+def _read_exactly(kind: type) -> Callable:
+    def read(value: Any, frames: list) -> Any:
+        if type(value) is not kind:
+            raise _Unfit(f"expected {kind.__name__}, got {type(value).__name__}")
+        return value
+
+    return read
+
+
+def _write_int(value: int, frames: list) -> int:
+    return int(operator.index(value))
+
+
+def _write_float(value: float, frames: list) -> float:
+    if not isinstance(value, int | float | np.integer | np.floating):
+        raise TypeError(f"expected float, got {type(value).__name__}")
+    return float(value)
+
+
+def _write_str(value: str, frames: list) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"expected str, got {type(value).__name__}")
+    return str(value)
+
+
+def _write_bool(value: bool, frames: list) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"expected bool, got {type(value).__name__}")
+    return bool(value)
+
+
+def _write_dict(value: dict, frames: list) -> dict:
+    """A copy in msgpack's types (numpy scalars become Python's, tuples lists); TypeError for other types."""
+    if not isinstance(value, dict):
+        raise TypeError(f"expected dict, got {type(value).__name__}")
+    return _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError(f"dicts in messages have string keys, not {list(value)!r:.100}")
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, np.generic):
+        return value.item()
+    if value is None or isinstance(value, bool | int | float | str | bytes):
+        return value
+    raise TypeError(f"dicts in messages cannot hold {type(value).__name__}")
+
+
+def _write_array(array: np.ndarray, frames: list) -> list:
+    """[dtype code, *shape]; the bytes become a frame that no later assignment to the array can change."""
+    if not isinstance(array, np.ndarray):
+        raise TypeError(f"expected numpy array, got {type(array).__name__}")
+    array = _frozen(array)
+    if array.ndim > _MAX_DIMENSIONS:
+        raise TypeError(f"arrays of {array.ndim} dimensions cannot be sent")
+    frames.append(array.reshape(-1).view(np.uint8).data)
+    return [_CODES[array.dtype], *array.shape]
+
+
+def _frozen(array: np.ndarray) -> np.ndarray:
+    """The array as it can be sent: one that owns its data is made read-only for good, a view is copied."""
+    dtype = array.dtype.newbyteorder("<")
+    if dtype not in _CODES:
+        raise TypeError(f"arrays of {array.dtype} cannot be sent")
+    if array.dtype != dtype or not array.flags.c_contiguous or not array.flags.aligned:
+        array = np.array(array, dtype, order="C")
+    elif not array.flags.owndata and not _is_constant(array):
+        array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+def _is_constant(array: np.ndarray) -> bool:
+    """True for a view of memory that nobody writes: every owner up to the last is read-only."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        if owner.flags.writeable:
+            return False
+        if owner.flags.owndata:
+            return True
+        owner = owner.base
+    return isinstance(owner, bytes) or (isinstance(owner, memoryview) and owner.readonly)
+
+
+def _read_array(descriptor: Any, frames: list) -> np.ndarray:
+    """A read-only array of the next frame's memory; a copy only where that is not aligned."""
+    is_list = isinstance(descriptor, list) and len(descriptor) > 0
+    if not is_list or any(type(number) is not int for number in descriptor):
+        raise _Unfit("an array that is not described by [dtype code, *shape]")
+    code, *shape = descriptor
+    if not 0 <= code < len(_DTYPES) or len(shape) > _MAX_DIMENSIONS or any(length < 0 for length in shape):
+        raise _Unfit(f"an array of unknown dtype or shape {descriptor!r:.100}")
+    if not frames:
+        raise _Unfit("fewer frames than arrays")
+    frame, dtype = frames.pop(), _DTYPES[code]
+    n_values = 1
+    for length in shape:
+        n_values *= length  # Python's integers: cannot overflow
+    if n_values * dtype.itemsize != frame.nbytes:
+        raise _Unfit(f"a frame of {frame.nbytes} bytes for {dtype} of shape {tuple(shape)}")
+    try:
+        array = np.frombuffer(frame, dtype).reshape(shape) if n_values else np.empty(shape, dtype)
+    except ValueError as error:  # no values, but lengths beyond what numpy holds
+        raise _Unfit(f"an array of shape {tuple(shape)!r:.100}") from error
+    if not array.flags.aligned:
+        array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+_SCALARS: dict[type, tuple[Callable, Callable]] = {
+    int: (_write_int, _read_exactly(int)),
+    float: (_write_float, _read_exactly(float)),
+    str: (_write_str, _read_exactly(str)),
+    bool: (_write_bool, _read_exactly(bool)),
+    dict: (_write_dict, _read_exactly(dict)),
+    np.ndarray: (_write_array, _read_array),
+}
+
+
+def _field_codec(annotation: Any) -> tuple[Callable, Callable]:
+    """(write, read) of a field: write(value, frames out) -> header item; read(item, frames in) -> value."""
+    if annotation in _SCALARS:
+        return _SCALARS[annotation]
+    if get_origin(annotation) is dict:
+        return _SCALARS[dict]
+    arguments = get_args(annotation)
+    if get_origin(annotation) is tuple and arguments[1:] == (...,) and arguments[0] in _SCALARS:
+        write, read = _SCALARS[arguments[0]]
+
+        def write_all(values: Sequence, frames: list) -> list:
+            return [write(value, frames) for value in values]
+
+        def read_all(items: Any, frames: list) -> tuple:
+            if not isinstance(items, list):
+                raise _Unfit(f"expected a list, got {type(items).__name__}")
+            return tuple(read(item, frames) for item in items)
+
+        return write_all, read_all
+    raise TypeError(f"a message field cannot be {annotation}")
+
+
+def _layout(kind: type[Message]) -> list[tuple[str, Callable, Callable]]:
+    hints = get_type_hints(kind)
+    return [(field.name, *_field_codec(hints[field.name])) for field in fields(kind)]
+
+
+_LAYOUTS = {kind: _layout(kind) for kind in ALL_KINDS.values()}
+_KINDS = list(ALL_KINDS.values())
+_NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
+
+# a digest of all kinds and fields, so that peers of different versions notice
+_SPELLED = repr([(kind.__name__, list(get_type_hints(kind).items())) for kind in _KINDS])
+PROTOCOL_VERSION = zlib.crc32(_SPELLED.encode()) & 0xFFFF
+
+
+# --- messages
+
+
+def encode(envelope: Envelope, message: Message) -> list[Frame]:
+    """The frames of a message: its header, then its arrays without a copy where that is safe.
+
+    An array that owns its data becomes read-only, for it may be read long after the send; a view of an array
+    that can still be written is copied. TypeError, naming the field, for a value that does not fit its
+    annotation.
+    """
+    kind = type(message)
+    if kind not in _NUMBERS:
+        raise TypeError(f"{kind.__name__} is not a message")
+    header = [
+        PROTOCOL_VERSION,
+        _NUMBERS[kind],
+        envelope.run,
+        envelope.sender,
+        envelope.incarnation,
+        envelope.sequence,
+    ]
+    frames: list[Frame] = [b""]
+    for name, write, _ in _LAYOUTS[kind]:
+        try:
+            header.append(write(getattr(message, name), frames))
+        except TypeError as error:
+            raise TypeError(f"{kind.__name__}.{name}: {error}") from error
+    frames[0] = msgpack.packb(header)
+    return frames
+
+
+def decode(frames: Sequence[Any]) -> tuple[Envelope, Message]:
+    """The envelope and message of received frames (any buffers); arrays are read-only and share the frames'
+    memory.
+
+    ProtocolError, naming the sender if the header says it, for anything that `encode` does not write.
+    """
+    if not frames:
+        raise ProtocolError("a message without frames, from an unknown sender")
+    try:
+        header = msgpack.unpackb(frames[0], ext_hook=_no_extension, timestamp=0)
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        raise ProtocolError(f"{_source(None)} whose header is not msgpack: {error}") from error
+    if not isinstance(header, list) or len(header) < _ENVELOPE_SIZE:
+        raise ProtocolError(f"{_source(None)} with a header that is not one of psboost's")
+    version, number, run, sender, incarnation, sequence = header[:_ENVELOPE_SIZE]
+    source = _source(sender)
+    if version != PROTOCOL_VERSION:
+        raise ProtocolError(
+            f"{source} speaks version {version!r:.20} of the protocol, this process {PROTOCOL_VERSION}: "
+            "install the same psboost everywhere"
+        )
+    if type(number) is not int or not 0 <= number < len(_KINDS):
+        raise ProtocolError(f"{source} of an unknown kind {number!r:.20}")
+    if type(sender) is not str or any(type(value) is not int for value in (run, incarnation, sequence)):
+        raise ProtocolError(f"{source} with an envelope that is not (run, sender, incarnation, sequence)")
+    kind = _KINDS[number]
+    source = f"{source}, {kind.__name__} {sequence}"
+    layout, items = _LAYOUTS[kind], header[_ENVELOPE_SIZE:]
+    if len(items) != len(layout):
+        raise ProtocolError(f"{source}: expected {len(layout)} fields, got {len(items)}")
+    remaining = [memoryview(frame) for frame in reversed(frames[1:])]
+    values = {}
+    for (name, _, read), item in zip(layout, items, strict=True):
+        try:
+            values[name] = read(item, remaining)
+        except _Unfit as error:
+            raise ProtocolError(f"{source}, {name}: {error}") from error
+    if remaining:
+        raise ProtocolError(f"{source}: {len(remaining)} frames more than arrays")
+    return Envelope(run, sender, incarnation, sequence), kind(**values)
+
+
+def _source(sender: Any) -> str:
+    return (
+        f"a message from {sender!r:.100}" if isinstance(sender, str) else "a message from an unknown sender"
+    )
+
+
+def _no_extension(code: int, data: bytes) -> None:
+    raise ValueError(f"extension type {code}")

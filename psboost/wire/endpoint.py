@@ -1,0 +1,216 @@
+"""Knows sockets and addresses; does not know trees, roles or what a message says.
+
+One-way sockets: an endpoint binds one PULL socket, which hears everybody, and keeps one PUSH socket for each
+address that it sends to. So a peer that restarts is simply a new address: no identities are routed, and
+nothing is dropped because an old connection is still known.
+
+An endpoint belongs to one thread: it must be used, and closed, by the thread that made it.
+"""
+
+import errno
+import socket
+import time
+from types import TracebackType
+from typing import Any
+
+import zmq
+
+from psboost.errors import ClusterError, ProtocolError
+from psboost.wire.codec import Envelope, decode, encode
+from psboost.wire.ledger import Ledger, measure
+from psboost.wire.messages import Message
+
+_SPELLING = "write it as tcp://HOST:PORT, ipc://PATH or inproc://NAME"
+_ADVICE = {
+    zmq.EADDRINUSE: "stop the other process, take another port, or port 0 for any that is free",
+    zmq.EADDRNOTAVAIL: "listen at an address of this machine, or at tcp://*:PORT for all of them",
+    errno.ENODEV: "listen at an address of this machine, or at tcp://*:PORT for all of them",
+    errno.EACCES: "take a port above 1023, or another folder",
+    errno.ENOENT: "make the folder first",
+}
+_MAX_IPC_PATH = zmq.IPC_PATH_MAX_LEN
+
+
+class Endpoint:
+    """Where one role's messages leave and arrive, as messages and with every sent byte counted in `ledger`.
+
+    name, run, incarnation: what the envelope of its messages says.
+    bind: where it listens: "tcp://HOST:PORT" (port 0 or *: any that is free; IPv6: "tcp://[::1]:0"),
+        "ipc://PATH", "inproc://NAME" (peers share `context`), or None: it only sends.
+    address: where peers reach it, with the port that was taken; a wildcard host is the caller's to replace.
+
+    ClusterError if it cannot listen there, with what to do about it.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        bind: str | None,
+        *,
+        run: int,
+        incarnation: int,
+        ledger: Ledger,
+        context: zmq.Context | None = None,
+    ):
+        self.address = ""
+        self._ledger = ledger
+        self._sequence = 0
+        self._addresses: dict[str, str] = {}  # of each peer
+        self._senders: dict[str, zmq.Socket] = {}  # for each address
+        self._listener: zmq.Socket | None = None
+        self._own_context = context is None
+        self._context = context or zmq.Context()
+        self.rename(name, run, incarnation)
+        if bind is not None:
+            try:
+                self._listen(bind)
+            except BaseException:
+                self.close()
+                raise
+
+    def rename(self, name: str, run: int, incarnation: int) -> None:
+        """Send under another name from now on, and hear only this run (0: every run)."""
+        self.name, self.run, self.incarnation = name, run, incarnation
+
+    def connect(self, name: str, address: str) -> None:
+        """Send to `address` what is sent to `name`; again with another address after a restart. Returns at
+        once.
+
+        Several names may share an address: their messages keep their order.
+        """
+        if address not in self._senders:
+            sender = self._socket(zmq.PUSH, address)
+            try:
+                sender.connect(address)
+            except zmq.ZMQError as error:
+                sender.close()
+                raise ClusterError(f"{self.name} cannot connect to {name} at {address!r}: {error}") from error
+            self._senders[address] = sender
+        old = self._addresses.get(name)
+        self._addresses[name] = address
+        if old is not None and old not in self._addresses.values():
+            self._senders.pop(old).close()
+
+    def send(self, receiver: str, message: Message) -> None:
+        """Queue a message and count it; never blocks. Arrays that own their data become read-only."""
+        address = self._addresses.get(receiver)
+        if address is None:
+            known = ", ".join(sorted(self._addresses)) or "nobody"
+            kind = type(message).__name__
+            raise ClusterError(f"{self.name} cannot send {kind} to {receiver!r}: connected only to {known}")
+        frames = encode(Envelope(self.run, self.name, self.incarnation, self._sequence), message)
+        try:
+            # without a copy above zmq.COPY_THRESHOLD; encode made the arrays constant
+            self._senders[address].send_multipart(frames, flags=zmq.DONTWAIT, copy=False)
+        except zmq.Again as error:
+            raise ClusterError(
+                f"{self.name} cannot send to {receiver}: nobody is at {address} any more"
+            ) from error
+        self._sequence += 1
+        self._ledger.count(type(message).__name__, message.tree, *measure(frames))
+
+    def receive(self, timeout: float | None) -> tuple[Envelope, Message] | None:
+        """The next message of this run, or None after `timeout` seconds (None: no limit; 0: only what is
+        there).
+
+        Messages of other runs are dropped. ProtocolError, naming the sender, for one that cannot be decoded.
+        """
+        if self._listener is None:
+            raise ClusterError(f"{self.name} does not listen: it was made without an address or is closed")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            patience = None if deadline is None else max(0.0, 1000 * (deadline - time.monotonic()))
+            if not self._listener.poll(patience):
+                return None
+            frames = self._listener.recv_multipart(zmq.DONTWAIT, copy=False)
+            try:
+                envelope, message = decode([frame.buffer for frame in frames])
+            except ProtocolError as error:
+                raise ProtocolError(f"{self.name} received {error}") from error
+            if self.run in (0, envelope.run):
+                return envelope, message
+
+    def close(self, linger: float = 0) -> None:
+        """Close all sockets, again if need be; what is not sent after `linger` seconds is given up."""
+        for sender in self._senders.values():
+            sender.close(round(1000 * linger))
+        self._senders.clear()
+        self._addresses.clear()
+        if self._listener is not None:
+            self._listener.close(0)
+            self._listener = None
+        if self._own_context:
+            self._context.term()  # waits while sockets linger; does nothing the second time
+
+    def __enter__(self) -> "Endpoint":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _listen(self, bind: str) -> None:
+        scheme, _, place = bind.partition("://")
+        if scheme not in ("tcp", "ipc", "inproc") or not place:
+            raise ClusterError(f"{self.name} cannot listen at {bind!r}: {_SPELLING}")
+        if scheme == "ipc":
+            _check_ipc_path(self.name, place)
+        if scheme == "tcp" and place.endswith(":0"):
+            bind = bind[:-1] + "*"
+        self._listener = self._socket(zmq.PULL, bind)
+        try:
+            self._listener.bind(bind)
+        except zmq.ZMQError as error:
+            advice = _ADVICE.get(error.errno, _SPELLING)
+            raise ClusterError(f"{self.name} cannot listen at {bind}: {error}; {advice}") from error
+        self.address = self._listener.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+
+    def _socket(self, kind: int, address: str) -> zmq.Socket:
+        made = self._context.socket(kind)
+        made.setsockopt(zmq.LINGER, 0)
+        # marks count messages, not bytes, and a full queue would block a sender: none
+        made.setsockopt(zmq.SNDHWM, 0)
+        made.setsockopt(zmq.RCVHWM, 0)
+        host = address.removeprefix("tcp://")
+        if address.startswith("tcp://") and (
+            host.startswith("[") or any(letter.isalpha() for letter in host)
+        ):
+            made.setsockopt(zmq.IPV6, 1)
+        return made
+
+
+def new_context() -> zmq.Context:
+    """What endpoints of one process share to reach each other over inproc://; a context manager."""
+    return zmq.Context()
+
+
+def local_host_towards(host: str) -> str:
+    """The address of this machine from which it reaches `host` (a name, IPv4 or IPv6); sends nothing.
+
+    ClusterError if the name is unknown or there is no route.
+    """
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(host.strip("[]"), 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(target)  # for UDP this only looks up the route
+            local: Any = probe.getsockname()[0]
+    except OSError as error:
+        raise ClusterError(
+            f"no way to reach host {host!r}: {error}; check the name and the network"
+        ) from error
+    return local
+
+
+def _check_ipc_path(name: str, path: str) -> None:
+    """ZeroMQ takes over a path that is in use, so another listener has to be looked for."""
+    if len(path.encode()) > _MAX_IPC_PATH:
+        raise ClusterError(
+            f"{name} cannot listen at ipc://{path}: longer than {_MAX_IPC_PATH} bytes; use a shorter folder"
+        )
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return
+    raise ClusterError(
+        f"{name} cannot listen at ipc://{path}: in use; stop the other process or take another path"
+    )

@@ -1,0 +1,107 @@
+"""Knows the layouts of psboost/kernels/packing.py in the slowest, plainest form; does not know numba.
+
+Streams are lists of Python integers, packed bytes are Python bytes.
+"""
+
+
+def pack_blocks(values: list[int]) -> bytes:
+    packed = b""
+    for begin in range(0, len(values), 128):
+        block = values[begin : begin + 128]
+        widest = max(value.bit_length() for value in block)
+
+        def cost(width, block=block, widest=widest):
+            n_patches = sum(value.bit_length() > width for value in block)
+            return width * len(block) + n_patches * (7 + widest - width) + (16 if n_patches else 0)
+
+        width = min(range(widest, -1, -1), key=cost)
+        patches = [(place, value >> width) for place, value in enumerate(block) if value >> width]
+        items = [(width | (128 if patches else 0), 8)]
+        if patches:
+            items += [(len(patches), 8), (widest - width, 8)]
+        items += [(value & (2**width - 1), width) for value in block]
+        for place, above in patches:
+            items += [(place, 7), (above, widest - width)]
+        packed += bits_to_bytes(items)
+    return packed
+
+
+def unpack_blocks(packed: bytes, n_values: int) -> list[int]:
+    values = []
+    position = 0
+    stream = int.from_bytes(packed, "little")
+
+    def take(n_bits):
+        nonlocal position
+        position += n_bits
+        return stream >> (position - n_bits) & (2**n_bits - 1)
+
+    for begin in range(0, n_values, 128):
+        header = take(8)
+        width = header % 128
+        n_patches, patch_width = (take(8), take(8)) if header >= 128 else (0, 0)
+        block = [take(width) for _ in range(min(128, n_values - begin))]
+        for _ in range(n_patches):
+            place = take(7)
+            block[place] |= take(patch_width) << width
+        values += block
+        position = (position + 7) // 8 * 8
+    return values
+
+
+def bits_to_bytes(items: list[tuple[int, int]]) -> bytes:
+    stream = n_bits = 0
+    for value, width in items:
+        stream |= value << n_bits
+        n_bits += width
+    return stream.to_bytes((n_bits + 7) // 8, "little")
+
+
+def take_gaps(nodes: list[list[int]]) -> list[int]:
+    gaps = []
+    for ids in nodes:
+        gaps += [here - before - 1 for before, here in zip([-1, *ids], ids, strict=False)]
+    return gaps
+
+
+def fold_signs(values: list[int], shift: int) -> list[int]:
+    return [2 * (value >> shift) if value >= 0 else -2 * (value >> shift) - 1 for value in values]
+
+
+def lower_counts(values: list[int], shift: int) -> list[int]:
+    return [(value >> shift) - 1 for value in values]
+
+
+def find_ones(words: list[int]) -> list[int]:
+    return [64 * i + k for i, word in enumerate(words) for k in range(64) if word >> k & 1]
+
+
+def count_ones(words: list[int]) -> int:
+    return len(find_ones(words))
+
+
+def split_features(nodes: list[list[int]], bin_offsets: list[int]) -> tuple[list, list, list, list]:
+    """node_rows, features, row_pointers, columns."""
+    node_rows, features, row_pointers, columns = [0], [], [0], []
+    for bins in nodes:
+        for feature in range(len(bin_offsets) - 1):
+            begin, end = bin_offsets[feature], bin_offsets[feature + 1]
+            here = [bin_id - begin for bin_id in bins if begin <= bin_id < end]
+            if here:
+                features.append(feature)
+                columns += here
+                row_pointers.append(len(columns))
+        node_rows.append(len(features))
+    return node_rows, features, row_pointers, columns
+
+
+def pack_bitvector(bits: list[int]) -> tuple[str, bytes]:
+    raw = bits_to_bytes([(bit, 1) for bit in bits + [1] * (-len(bits) % 8)])
+    zeros = [k for k, bit in enumerate(bits) if not bit]
+    changes = [k for k, (before, here) in enumerate(zip([1, *bits], bits, strict=False)) if before != here]
+    best = "raw", raw
+    for form, positions in (("rows", zeros), ("runs", changes)):
+        packed = pack_blocks([len(positions)]) + pack_blocks(take_gaps([positions]))
+        if 3 * len(positions) <= len(bits) and len(packed) < len(best[1]):
+            best = form, packed
+    return best

@@ -1,0 +1,232 @@
+"""Knows that every message survives its frames and that no frames do harm; does not know sockets."""
+
+import typing
+from dataclasses import fields
+
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from psboost.errors import ProtocolError
+from psboost.wire import codec
+from psboost.wire.codec import Envelope, decode, encode
+from psboost.wire.messages import ALL_KINDS, Beat, Message, PushHistograms, PushMargins
+
+INTEGERS = st.integers(-(2**63), 2**63 - 1)
+DTYPES = ["u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f4", "<f8"]
+ARRAYS = st.sampled_from(DTYPES).flatmap(
+    lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
+)
+PLAIN = st.recursive(
+    st.none()
+    | st.booleans()
+    | INTEGERS
+    | st.floats(allow_nan=False)
+    | st.text(max_size=5)
+    | st.binary(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+STRATEGIES = {
+    int: INTEGERS,
+    float: st.floats(),
+    str: st.text(max_size=20),
+    bool: st.booleans(),
+    dict: st.dictionaries(st.text(max_size=5), PLAIN, max_size=4),
+    np.ndarray: ARRAYS,
+}
+ENVELOPES = st.builds(Envelope, INTEGERS, st.text(max_size=20), INTEGERS, INTEGERS)
+
+
+def field_strategy(annotation):
+    if annotation in STRATEGIES:
+        return STRATEGIES[annotation]
+    if typing.get_origin(annotation) is dict:
+        return STRATEGIES[dict]
+    assert typing.get_origin(annotation) is tuple
+    return st.lists(field_strategy(typing.get_args(annotation)[0]), max_size=3).map(tuple)
+
+
+def message_strategy(kind):
+    hints = typing.get_type_hints(kind)
+    return st.builds(kind, **{field.name: field_strategy(hints[field.name]) for field in fields(kind)})
+
+
+MESSAGES = st.sampled_from(list(ALL_KINDS.values())).flatmap(message_strategy)
+
+
+def assert_same(sent, received):
+    if isinstance(sent, np.ndarray):
+        assert (sent.dtype, sent.shape) == (received.dtype, received.shape)
+        assert sent.tobytes() == received.tobytes()
+        assert received.flags.c_contiguous and received.flags.aligned and not received.flags.writeable
+    elif isinstance(sent, tuple):
+        assert type(received) is tuple and len(sent) == len(received)
+        for one, other in zip(sent, received, strict=True):
+            assert_same(one, other)
+    elif isinstance(sent, float):
+        assert np.float64(sent).tobytes() == np.float64(received).tobytes() or sent != sent
+    else:
+        assert type(sent) is type(received) and sent == received
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS.values(), ids=ALL_KINDS)
+@settings(max_examples=20, deadline=None)
+@given(data=st.data(), envelope=ENVELOPES)
+def test_every_kind_survives(kind, data, envelope):
+    message = data.draw(message_strategy(kind))
+    frames = encode(envelope, message)
+    assert all(isinstance(frame, bytes | memoryview) for frame in frames)
+    for received in (frames, [bytes(frame) for frame in frames]):
+        got_envelope, got = decode(received)
+        assert got_envelope == envelope
+        assert type(got) is kind
+        for field in fields(kind):
+            assert_same(getattr(message, field.name), getattr(got, field.name))
+
+
+@settings(max_examples=300, deadline=None)
+@given(message=MESSAGES, data=st.data())
+def test_broken_frames_are_a_protocol_error_or_another_message(message, data):
+    frames = [bytearray(frame) for frame in encode(Envelope(1, "worker-0-1", 0, 7), message)]
+    which = data.draw(st.integers(0, len(frames) - 1))
+    how = data.draw(st.sampled_from(["flip", "cut", "grow", "drop", "repeat"]))
+    frame = frames[which]
+    if how == "flip" and frame:
+        frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
+    elif how == "cut":
+        del frame[data.draw(st.integers(0, len(frame))) :]
+    elif how == "grow":
+        frame += data.draw(st.binary(min_size=1, max_size=9))
+    elif how == "drop":
+        del frames[which]
+    else:
+        frames.insert(which, frame)
+    try:
+        _, got = decode(frames)
+    except ProtocolError:
+        return
+    assert isinstance(got, Message)
+
+
+@settings(max_examples=200, deadline=None)
+@given(frames=st.lists(st.binary(max_size=30), max_size=4), values=st.lists(PLAIN, max_size=9))
+def test_nonsense_is_a_protocol_error(frames, values):
+    with pytest.raises(ProtocolError):
+        decode(frames)
+    with pytest.raises(ProtocolError):
+        decode([msgpack.packb(values), *frames])
+
+
+def header_of(message, **changes):
+    frames = encode(Envelope(1, "worker-0-1", 0, 7), message)
+    header = msgpack.unpackb(frames[0])
+    for place, value in changes.items():
+        header[int(place.removeprefix("at"))] = value
+    return [msgpack.packb(header), *frames[1:]]
+
+
+@pytest.mark.parametrize(
+    ("frames", "said"),
+    [
+        (header_of(Beat(), at0=-1), "version -1"),
+        (header_of(Beat(), at1=200), "unknown kind 200"),
+        (header_of(Beat(), at1=-1), "unknown kind -1"),
+        (header_of(Beat(), at2="1"), "envelope"),
+        (header_of(Beat(), at6=0.5), "tree: expected int, got float"),
+        (header_of(Beat(), at8=True), "expected int, got bool"),
+        (header_of(Beat()) + [b""], "1 frames more"),
+        (header_of(PushMargins(shard=0, margins=np.zeros(3, "f4")))[:1], "fewer frames"),
+        (header_of(PushMargins(shard=0, margins=np.zeros(3, "f4")), at9=[8, 4]), "12 bytes for float32"),
+        (header_of(PushMargins(shard=0, margins=np.zeros(3, "f4")), at9=[8, -3]), "unknown dtype or shape"),
+        (header_of(PushMargins(shard=0, margins=np.zeros(3, "f4")), at9=[99, 3]), "unknown dtype or shape"),
+        (header_of(PushMargins(shard=0, margins=np.zeros(3, "f4")), at9=7), "not described"),
+        (header_of(PushMargins(shard=0, margins=np.zeros(0, "f4")), at9=[8, 0, 2**63, 2**63]), "of shape"),
+    ],
+)
+def test_errors_name_the_sender_and_the_fault(frames, said):
+    with pytest.raises(ProtocolError, match="worker-0-1") as caught:
+        decode(frames)
+    assert said in str(caught.value)
+
+
+def test_numpy_scalars_are_accepted():
+    kinds = {"a": np.int32(3), "b": (np.float64(0.5), np.bool_(True)), "c": {"d": np.str_("e")}}
+    message = ALL_KINDS["AssignRoles"](
+        tree=np.int64(5), name=np.str_("w"), addresses={}, incarnations={}, job=kinds
+    )
+    _, got = decode(encode(Envelope(1, "c", 0, 0), message))
+    assert (got.tree, got.name) == (5, "w") and type(got.tree) is int
+    assert got.job == {"a": 3, "b": [0.5, True], "c": {"d": "e"}}
+    _, got = decode(
+        encode(Envelope(1, "c", 0, 0), ALL_KINDS["PushMaxima"](max_grad=np.float32(2), max_hess=1))
+    )
+    assert (got.max_grad, got.max_hess) == (2.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Beat(bytes_sent=1.5),
+        Beat(bytes_sent="1"),
+        ALL_KINDS["PushMaxima"](max_grad="1", max_hess=1.0),
+        PushMargins(shard=0, margins=[1.0]),
+        PushMargins(shard=0, margins=np.array(["a"])),
+        PushMargins(shard=0, margins=np.array([None])),
+        ALL_KINDS["AssignRoles"](name="w", addresses={1: "a"}, incarnations={}, job={}),
+        ALL_KINDS["AssignRoles"](name="w", addresses={}, incarnations={}, job={"a": np.zeros(3)}),
+    ],
+)
+def test_what_does_not_fit_its_field_is_never_sent(message):
+    with pytest.raises(TypeError, match=type(message).__name__):
+        encode(Envelope(1, "w", 0, 0), message)
+
+
+def test_owned_arrays_freeze_and_views_are_copied():
+    owned, base = np.arange(10, dtype="f4"), np.arange(10, dtype="f4")
+    frozen_base = np.arange(10, dtype="f4")
+    frozen_base.flags.writeable = False
+    frames = encode(
+        Envelope(1, "w", 0, 0),
+        PushHistograms(totals=owned, codec="csr", arrays=(base[2:5], frozen_base[2:5])),
+    )
+    with pytest.raises(ValueError, match="read-only"):
+        owned[0] = 1
+    base[:] = -1
+    _, got = decode(frames)
+    assert got.arrays[0].tolist() == got.arrays[1].tolist() == [2, 3, 4]
+    assert np.shares_memory(got.totals, owned) and np.shares_memory(got.arrays[1], frozen_base)
+    assert not np.shares_memory(got.arrays[0], base)
+
+
+def test_layouts_are_made_little_endian_and_contiguous():
+    for array in (
+        np.arange(6, dtype=">i4"),
+        np.arange(12, dtype="i4")[::2],
+        np.ones((3, 4), "f8", order="F"),
+    ):
+        _, got = decode(encode(Envelope(1, "w", 0, 0), PushMargins(shard=0, margins=array)))
+        assert np.array_equal(got.margins, array)
+        assert got.margins.flags.c_contiguous and got.margins.dtype.isnative
+
+
+def test_arrays_at_odd_addresses_are_copied():
+    frames = encode(Envelope(1, "w", 0, 0), PushMargins(shard=0, margins=np.arange(4, dtype="f4")))
+    shifted = memoryview(b"x" + bytes(frames[1]))[1:]
+    for received in (frames[1], shifted):
+        assert_same(np.arange(4, dtype="f4"), decode([frames[0], received])[1].margins)
+
+
+def test_the_header_is_small():
+    totals, packed = np.zeros((4, 2), "i8"), np.zeros(1000, "u1")
+    message = PushHistograms(tree=3, level=2, totals=totals, codec="packed", arrays=(packed,))
+    assert len(encode(Envelope(12345, "worker-0-1", 0, 17), message)[0]) < 64
+
+
+def test_fields_of_unknown_types_are_refused():
+    for annotation in (list, tuple, tuple[int, int], object):
+        with pytest.raises(TypeError, match="message field"):
+            codec._field_codec(annotation)

@@ -1,0 +1,333 @@
+"""Knows what an endpoint promises on every transport; does not know roles.
+
+`check_endpoint(address)` is run for inproc, ipc and tcp, with IPv4 and IPv6.
+"""
+
+import os
+import socket
+import tempfile
+import threading
+import time
+
+import numpy as np
+import pytest
+import zmq
+
+from psboost.errors import ClusterError, ProtocolError
+from psboost.wire import codec
+from psboost.wire.endpoint import Endpoint, local_host_towards
+from psboost.wire.ledger import Ledger
+from psboost.wire.messages import Abort, Beat, Dismiss, PushMargins, PushSketches
+
+PATIENCE = 10.0
+
+
+def has_ipv6_loopback():
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture
+def context():
+    context = zmq.Context()
+    yield context
+    context.destroy(linger=0)
+
+
+@pytest.fixture(params=["inproc", "ipc", "tcp", "tcp6"])
+def address(request):
+    if request.param == "inproc":
+        yield "inproc://receiver"
+    elif request.param == "ipc":
+        # not tmp_path: a socket's path may have about 100 bytes
+        with tempfile.TemporaryDirectory(prefix="psb") as folder:
+            yield f"ipc://{folder}/receiver"
+    elif request.param == "tcp":
+        yield "tcp://127.0.0.1:0"
+    else:
+        if not has_ipv6_loopback():
+            pytest.skip("no IPv6 loopback on this machine")
+        yield "tcp://[::1]:0"
+
+
+@pytest.fixture(params=[0, zmq.COPY_THRESHOLD], ids=["never-copied", "usual"])
+def copy_threshold(request, monkeypatch):
+    monkeypatch.setattr(zmq, "COPY_THRESHOLD", request.param)
+
+
+def open_endpoint(name, bind, context, run=5, ledger=None):
+    return Endpoint(name, bind, run=run, incarnation=0, ledger=ledger or Ledger(), context=context)
+
+
+def receive(endpoint):
+    received = endpoint.receive(PATIENCE)
+    assert received is not None, "nothing arrived"
+    return received
+
+
+def test_conformance(address, context, copy_threshold):
+    check_endpoint(address, context)
+
+
+def check_endpoint(address, context):
+    """The promises of an endpoint that listens at `address`."""
+    with open_endpoint("receiver", address, context) as receiver:
+        assert receiver.address.split("://")[0] == address.split("://")[0]
+        assert not receiver.address.endswith((":0", "*"))
+        assert receiver.receive(0) is None
+        check_timeout(receiver)
+        check_sizes_and_order(receiver, context)
+        check_mutation_after_send(receiver, context)
+        check_three_senders(receiver, context)
+        check_address_in_use(receiver, context)
+        check_own_run_only(receiver, context)
+        check_garbage(receiver, context)
+    with open_endpoint("again", address, context) as receiver:  # the address is free at once
+        assert receiver.receive(0) is None
+
+
+def check_timeout(receiver):
+    began = time.monotonic()
+    assert receiver.receive(0.05) is None
+    assert 0.03 < time.monotonic() - began < 5
+
+
+def check_sizes_and_order(receiver, context):
+    ledger = Ledger()
+    with open_endpoint("sender", None, context, ledger=ledger) as sender:
+        sender.connect("receiver", receiver.address)
+        sender.connect("receiver", receiver.address)
+        sender.connect("also receiver", receiver.address)
+        sizes = [0, 1, 10, 250_000, 3, 1_000_000, 0]
+        for number, size in enumerate(sizes):
+            name = "receiver" if number % 2 else "also receiver"
+            sender.send(name, PushMargins(tree=number, shard=size, margins=np.full(size, number, np.float32)))
+        for number, size in enumerate(sizes):
+            envelope, message = receive(receiver)
+            assert envelope == codec.Envelope(5, "sender", 0, number)
+            assert (message.tree, message.shard, len(message.margins)) == (number, size, size)
+            assert np.all(message.margins == number) and not message.margins.flags.writeable
+        assert receiver.receive(0.02) is None
+    assert ledger.total()["PushMargins"]["messages"] == len(sizes)
+    assert ledger.total()["PushMargins"]["payload"] == 4 * sum(sizes)
+    assert sorted(ledger.by_tree()) == list(range(len(sizes)))
+    assert 4 * sum(sizes) < ledger.bytes_sent < 4 * sum(sizes) + 100 * len(sizes)
+
+
+def check_mutation_after_send(receiver, context):
+    with open_endpoint("sender", None, context) as sender:
+        sender.connect("receiver", receiver.address)
+        for size in (10, 200_000):
+            owned, base = np.ones(size, np.int64), np.ones(2 * size, np.int64)
+            sender.send("receiver", PushSketches(sketches=(owned, base[:size])))
+            with pytest.raises(ValueError, match="read-only"):
+                owned[:] = 7
+            base[:] = 7
+            _, message = receive(receiver)
+            assert all(np.all(array == 1) for array in message.sketches)
+            assert not any(array.flags.writeable for array in message.sketches)
+
+
+def check_three_senders(receiver, context):
+    n_messages = 100
+
+    def send(name):
+        with open_endpoint(name, None, context) as sender:
+            sender.connect("receiver", receiver.address)
+            for number in range(n_messages):
+                margins = np.full(1 + 1000 * (number % 5), number, np.float32)
+                sender.send("receiver", PushMargins(shard=number, margins=margins))
+            sent.wait(PATIENCE)  # closing at once would give up what is on the way
+
+    sent = threading.Event()
+    threads = [threading.Thread(target=send, args=(f"sender {k}",)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    order = {}
+    try:
+        for _ in range(3 * n_messages):
+            envelope, message = receive(receiver)
+            assert np.all(message.margins == message.shard)
+            assert envelope.sequence == message.shard
+            order.setdefault(envelope.sender, []).append(message.shard)
+    finally:
+        sent.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+    assert order == {f"sender {k}": list(range(n_messages)) for k in range(3)}
+
+
+def check_address_in_use(receiver, context):
+    with pytest.raises(ClusterError, match="second cannot listen at .*(in use|In use)") as caught:
+        open_endpoint("second", receiver.address, context)
+    assert receiver.address in str(caught.value) and "stop the other process" in str(caught.value)
+
+
+def check_own_run_only(receiver, context):
+    with open_endpoint("sender", None, context, run=4) as sender:
+        sender.connect("receiver", receiver.address)
+        sender.send("receiver", Beat())
+        sender.rename("renamed", 5, 3)
+        sender.send("receiver", Beat(bytes_sent=1))
+        envelope, message = receive(receiver)
+        assert envelope == codec.Envelope(5, "renamed", 3, 1) and message.bytes_sent == 1
+        receiver.rename("receiver", 0, 0)
+        sender.rename("other", 99, 0)
+        sender.send("receiver", Dismiss())
+        assert receive(receiver)[0].run == 99
+        receiver.rename("receiver", 5, 0)
+
+
+def check_garbage(receiver, context):
+    """Undecodable frames are an error, and the next message is received."""
+    good = codec.encode(codec.Envelope(5, "worker-7", 0, 0), PushMargins(shard=0, margins=np.ones(3, "f4")))
+    raw = context.socket(zmq.PUSH)
+    raw.setsockopt(zmq.IPV6, 1)
+    raw.connect(receiver.address)
+    try:
+        for frames, said in (
+            ([b"nonsense"], "unknown sender"),
+            ([b""], "unknown sender"),
+            (good[:1], "worker-7"),
+        ):
+            raw.send_multipart(frames)
+            with pytest.raises(ProtocolError, match=said):
+                receive(receiver)
+        raw.send_multipart(good)
+        assert receive(receiver)[0].sender == "worker-7"
+    finally:
+        raw.close(0)
+
+
+@pytest.mark.parametrize("scheme", ["tcp", "ipc"])
+def test_a_context_of_its_own(scheme, copy_threshold):
+    """Two endpoints that share nothing, as in two processes; close with linger lets the last words out."""
+    with tempfile.TemporaryDirectory(prefix="psb") as folder:
+        bind = f"ipc://{folder}/r" if scheme == "ipc" else "tcp://127.0.0.1:*"
+        with open_endpoint("receiver", bind, None) as receiver:
+            sender = open_endpoint("sender", None, None)
+            sender.connect("receiver", receiver.address)
+            sender.send("receiver", PushMargins(shard=0, margins=np.ones(500_000, np.float32)))
+            sender.send("receiver", Abort(cause="over"))
+            sender.close(linger=PATIENCE)
+            assert receive(receiver)[1].margins.sum() == 500_000
+            envelope, message = receive(receiver)
+            assert (envelope.sequence, message.cause) == (1, "over")
+
+
+def test_arrays_outlive_the_endpoints():
+    with (
+        open_endpoint("receiver", "tcp://127.0.0.1:0", None) as receiver,
+        open_endpoint("s", None, None) as sender,
+    ):
+        sender.connect("receiver", receiver.address)
+        sender.send("receiver", PushMargins(shard=0, margins=np.ones(300_000, np.float32)))
+        _, message = receive(receiver)
+    assert message.margins.sum() == 300_000
+
+
+def test_close_with_nothing_delivered_does_not_hang():
+    began = time.monotonic()
+    for linger in (0, 0.1):
+        sender = open_endpoint("sender", "tcp://127.0.0.1:0", None)
+        sender.connect("nobody", "tcp://127.0.0.1:9")
+        sender.connect("nowhere", "ipc:///tmp/psboost-test-nobody-listens")
+        for peer in ("nobody", "nowhere"):
+            sender.send(peer, PushMargins(shard=0, margins=np.ones(100_000, np.float32)))
+        sender.close(linger)
+        sender.close()
+    assert time.monotonic() - began < 5
+
+
+def test_a_closed_endpoint_says_so():
+    endpoint = open_endpoint("worker-1", "tcp://127.0.0.1:0", None)
+    endpoint.close()
+    with pytest.raises(ClusterError, match="worker-1 does not listen"):
+        endpoint.receive(0)
+    with pytest.raises(ClusterError, match="nobody"):
+        endpoint.send("worker-2", Beat())
+
+
+def test_unknown_receiver_and_addresses(context):
+    with open_endpoint("worker-1", None, context) as endpoint:
+        endpoint.connect("server-0", "inproc://server")
+        with pytest.raises(ClusterError, match="Beat to 'server-1': connected only to server-0"):
+            endpoint.send("server-1", Beat())
+        for wrong in ("tcp://127.0.0.1", "smtp://a:1", "nonsense", ""):
+            with pytest.raises(ClusterError, match="worker-1 cannot connect to peer"):
+                endpoint.connect("peer", wrong)
+        with pytest.raises(ClusterError, match="does not listen"):
+            endpoint.receive(0)
+
+
+@pytest.mark.parametrize(
+    ("bind", "said"),
+    [
+        ("nonsense", "write it as"),
+        ("smtp://a:1", "write it as"),
+        ("tcp://", "write it as"),
+        ("tcp://127.0.0.1", "write it as"),
+        ("tcp://192.0.2.1:0", "address of this machine"),
+        ("ipc:///nowhere/at/all", "make the folder"),
+        ("ipc:///tmp/" + "x" * 200, "shorter folder"),
+    ],
+)
+def test_addresses_that_cannot_be_bound(bind, said):
+    with pytest.raises(ClusterError, match=said) as caught:
+        open_endpoint("worker-1", bind, None)
+    assert bind.rstrip("0") in str(caught.value) and "worker-1" in str(caught.value)
+
+
+def test_a_restarted_peer_has_a_new_address(context):
+    with open_endpoint("sender", None, context) as sender:
+        for _ in range(2):
+            with open_endpoint("receiver", "tcp://127.0.0.1:0", context) as receiver:
+                sender.connect("receiver", receiver.address)
+                sender.send("receiver", Beat())
+                receive(receiver)
+        assert list(sender._senders) == [receiver.address]
+
+
+def test_a_send_to_a_peer_that_is_gone_does_not_block(context):
+    receiver = open_endpoint("receiver", "inproc://receiver", context)
+    with open_endpoint("sender", None, context) as sender:
+        sender.connect("receiver", receiver.address)
+        sender.send("receiver", Beat())
+        receive(receiver)
+        receiver.close()
+        with pytest.raises(ClusterError, match="nobody is at inproc://receiver any more"):
+            for _ in range(100):
+                sender.send("receiver", Beat())
+                time.sleep(0.01)
+
+
+def test_a_wildcard_host_stays(context):
+    with open_endpoint("receiver", "tcp://*:0", context) as receiver:
+        assert receiver.address.startswith("tcp://0.0.0.0:")
+        with open_endpoint("sender", None, context) as sender:
+            sender.connect("receiver", receiver.address.replace("0.0.0.0", "localhost"))
+            sender.send("receiver", Beat())
+            receive(receiver)
+
+
+def test_a_stale_ipc_path_is_taken_over(context):
+    with tempfile.TemporaryDirectory(prefix="psb") as folder:
+        path = os.path.join(folder, "r")
+        left = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        left.bind(path)
+        left.close()
+        with open_endpoint("receiver", f"ipc://{path}", context) as receiver:
+            assert receiver.receive(0) is None
+
+
+def test_local_host():
+    assert local_host_towards("127.0.0.1") == "127.0.0.1"
+    assert local_host_towards("localhost") in ("127.0.0.1", "::1")
+    if has_ipv6_loopback():
+        assert local_host_towards("::1") == local_host_towards("[::1]") == "::1"
+    with pytest.raises(ClusterError, match="no way to reach host"):
+        local_host_towards("no-such-host.invalid")

@@ -1,0 +1,45 @@
+"""Knows what a ledger must add up to; does not know sockets."""
+
+import msgpack
+
+from psboost.wire.ledger import Ledger, measure
+
+
+def test_measure_counts_arrays_as_payload_and_zmtp_framing_as_wire():
+    assert measure([b"x" * 10]) == (0, 12)
+    assert measure([b"x" * 255]) == (0, 257)
+    assert measure([b"x" * 256]) == (0, 265)
+    assert measure([b"x" * 10, memoryview(b"y" * 1000), b""]) == (1000, 12 + 1009 + 2)
+
+
+def test_an_empty_ledger():
+    ledger = Ledger()
+    assert ledger.total() == ledger.by_tree() == ledger.state() == {}
+    assert ledger.bytes_sent == 0
+
+
+def test_counts_by_kind_and_tree():
+    ledger = Ledger()
+    ledger.count("Join", -1, 0, 40)
+    ledger.count("PushHistograms", 0, 100, 150)
+    ledger.count("PushHistograms", 0, 200, 250)
+    ledger.count("PushHistograms", 1, 1, 2)
+    assert ledger.bytes_sent == 442
+    assert ledger.total() == {
+        "Join": {"messages": 1, "payload": 0, "wire": 40},
+        "PushHistograms": {"messages": 3, "payload": 301, "wire": 402},
+    }
+    assert ledger.by_tree()[0] == {"PushHistograms": {"messages": 2, "payload": 300, "wire": 400}}
+    assert list(ledger.by_tree()) == [-1, 0, 1]
+
+
+def test_state_survives_a_message_and_merges():
+    ledger = Ledger()
+    ledger.count("Join", -1, 0, 40)
+    ledger.count("Beat", 12, 3, 5)
+    copy = Ledger.from_state(msgpack.unpackb(msgpack.packb(ledger.state())))
+    assert copy.by_tree() == ledger.by_tree()
+    copy.merge(ledger)
+    assert copy.bytes_sent == 2 * ledger.bytes_sent == 90
+    assert copy.total()["Beat"] == {"messages": 2, "payload": 6, "wire": 10}
+    assert ledger.bytes_sent == 45
