@@ -4,7 +4,7 @@ A forest's rule for zeros (DESIGN.md, D9) is `zero_as_missing`:
 
     True   a cell that is not stored, a stored 0 and NaN are all missing
     False  a cell that is not stored is 0.0, a number like others; NaN is missing
-    None   as stored, XGBoost's own models: NaN and what a sparse matrix does not store are missing, zeros are not
+    None   as stored, for XGBoost's own models: NaN and what a sparse matrix does not store are missing
 """
 
 import os
@@ -65,7 +65,7 @@ class Tree:
         return len(self.left)
 
     def check(self, n_features: int) -> None:
-        """Raises ModelError unless each node but the root is one node's child, and all numbers are in range."""
+        """Raises ModelError unless each node but the root is one node's child, and numbers are in range."""
         for name, dtype in TREE_DTYPES.items():
             array = getattr(self, name)
             if array.dtype != dtype or array.shape != (self.n_nodes,):
@@ -165,7 +165,7 @@ class Forest:
         X           2-d numbers, a scipy sparse matrix or array, a data frame, or the path of a file
         index_base  of an svmlight file
 
-        ModelError unless X is as wide as the model (a text file may be narrower), DataError if it is unreadable.
+        ModelError unless X is as wide as the model (text may be narrower), DataError if it is unreadable.
         """
         margins = self._predict_margins(X, index_base)
         if output_margin or not OBJECTIVES[self.objective][1]:
@@ -175,7 +175,7 @@ class Forest:
         return probabilities
 
     def save_model(self, path) -> None:
-        """Writes XGBoost's JSON to `path`, which at any time holds the old file or the new one. ModelError."""
+        """Writes XGBoost's JSON to `path`, which at any time is the old file or the new one. ModelError."""
         from psboost.boosting.xgboost_json import dumps
 
         path = Path(path)
@@ -207,7 +207,7 @@ class Forest:
     def _predict_file(self, path, index_base) -> np.ndarray:
         if self.zero_as_missing is None:
             raise ModelError(
-                f"{path}: the model does not say whether a zero in a file is missing (XGBoost's models do not); "
+                f"{path}: the model does not say whether a zero in a file is missing (XGBoost's do not); "
                 "set its zero_as_missing to True or False first, or give a matrix"
             )
         source = open_source(path, index_base=index_base, zero_as_missing=self.zero_as_missing)
@@ -259,7 +259,7 @@ class Forest:
 
 
 def load_model(path) -> Forest:
-    """The forest in a file of XGBoost's JSON, ours or XGBoost's own. ModelError names the file and the fault."""
+    """The forest in a file of XGBoost's JSON, ours or XGBoost's own. ModelError names file and fault."""
     from psboost.boosting.xgboost_json import loads
 
     try:

@@ -74,8 +74,8 @@ def dumps(forest: Forest) -> str:
         "objective": objective,
     }
     text = json.dumps({"learner": learner, "version": VERSION}, separators=(",", ":"), ensure_ascii=True)
-    # The trees go in as ready text: json.dumps would write a float32 in a float64's digits. No other place looks
-    # like this one: quotation marks within a text are escaped.
+    # The trees go in as ready text: json.dumps would write a float32 in a float64's digits. No other place
+    # looks like this one: quotation marks within a text are escaped.
     before, here, after = text.partition('"trees":[')
     trees = ",".join(_tree_text(number, tree, numbers, width) for number, tree in enumerate(forest.trees))
     return before + here + trees + after + "\n"

@@ -28,14 +28,13 @@ def run_in_memory(
     """
     by_name = {role.name: role for role in roles}
     mail: Mail = []
-    sequence = 0
+    sent = dict.fromkeys(by_name, 0)
 
     def post(sender: str, outbox: list[tuple[str, Message]]) -> None:
-        nonlocal sequence
         for receiver, message in outbox:
-            frames = encode(Envelope(run=1, sender=sender, incarnation=0, sequence=sequence), message)
+            frames = encode(Envelope(run=1, sender=sender, incarnation=0, sequence=sent[sender]), message)
             ledgers[sender].count(type(message).__name__, message.tree, *measure(frames))
-            sequence += 1
+            sent[sender] += 1
             mail.append((receiver, [bytes(frame) for frame in frames]))
 
     for role in roles:

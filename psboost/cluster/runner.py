@@ -144,7 +144,7 @@ def gather_reports(
         _is_cluster_message(message, envelope.sender, listener, reports)
 
 
-def report_and_wait(role: Role, endpoint: Endpoint, seconds: dict, ledger: Ledger, check: Callable[[], None]) -> None:
+def report_and_wait(role: Role, endpoint: Endpoint, seconds: dict, ledger: Ledger, listener: Listener) -> None:
     """Tells the coordinator what the role cost, and waits to be dismissed."""
     costs = ReportCosts(
         seconds=seconds, ledger=ledger.state(), peak_memory=peak_memory(), bytes_read=getattr(role, "bytes_read", 0)
@@ -153,11 +153,14 @@ def report_and_wait(role: Role, endpoint: Endpoint, seconds: dict, ledger: Ledge
     while True:
         received = endpoint.receive(POLL_SECONDS)
         if received is None:
-            check()
-        elif isinstance(received[1], Dismiss):
+            listener.check()
+            continue
+        envelope, message = received
+        listener.heard(envelope.sender)
+        if isinstance(message, Dismiss):
             return
-        elif isinstance(received[1], Abort):
-            raise error_of(received[1])
+        if isinstance(message, Abort):
+            raise error_of(message)
 
 
 def costs_of(message: ReportCosts) -> Costs:

@@ -1,8 +1,9 @@
-"""Knows the cut points of a whole data set by the user's feature numbers, and its file; does not know rows or shards."""
+"""Knows the cut points of a data set by the user's feature numbers, and their file; does not know rows."""
 
 import os
 import tempfile
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,13 @@ from psboost.errors import ModelError
 
 VERSION = 1
 _FIXED_DATE = (1980, 1, 1, 0, 0, 0)
-_ARRAYS = {"features": np.int64, "offsets": np.int64, "cuts": np.float32, "has_missing": np.uint8, "settings": np.int64}
+_ARRAYS = {
+    "features": np.int64,
+    "offsets": np.int64,
+    "cuts": np.float32,
+    "has_missing": np.uint8,
+    "settings": np.int64,
+}
 
 
 @dataclass(frozen=True)
@@ -44,13 +51,13 @@ class BinMapper:
         n_features: int,
         min_rows: int,
     ) -> "BinMapper":
-        """The mapper of features that lie in several shards: each (int64 user numbers, cut points in that order)."""
-        features = np.concatenate([np.empty(0, np.int64), *(numbers for numbers, _ in shards)]).astype(np.int64)
-        lengths = [np.diff(cut_points.offsets) for _, cut_points in shards]
+        """The mapper of features that lie in several shards: each int64 user numbers and their cut points."""
+        parts = [cut_points for _, cut_points in shards]
+        features = _concatenate((numbers for numbers, _ in shards), np.int64)
         offsets = np.zeros(len(features) + 1, np.int64)
-        np.cumsum(np.concatenate([np.empty(0, np.int64), *lengths]), out=offsets[1:])
-        cuts = np.concatenate([np.empty(0, np.float32), *(cut_points.cuts for _, cut_points in shards)])
-        has_missing = np.concatenate([np.empty(0, np.uint8), *(cut_points.has_missing for _, cut_points in shards)])
+        np.cumsum(_concatenate((np.diff(part.offsets) for part in parts), np.int64), out=offsets[1:])
+        cuts = _concatenate((part.cuts for part in parts), np.float32)
+        has_missing = _concatenate((part.has_missing for part in parts), np.uint8)
         order = np.argsort(features, kind="stable")
         order = order[np.diff(offsets)[order] > 0]
         ordered = _take(offsets, cuts, has_missing, order)
@@ -65,7 +72,8 @@ class BinMapper:
             nothing = np.zeros(len(features), np.uint8)
             return CutPoints(np.zeros(len(features) + 1, np.int64), np.empty(0, np.float32), nothing)
         at = np.minimum(np.searchsorted(self.features, features), len(self.features) - 1)
-        return _take(self.offsets, self.cuts, self.has_missing, np.where(self.features[at] == features, at, -1))
+        known = np.where(self.features[at] == features, at, -1)
+        return _take(self.offsets, self.cuts, self.has_missing, known)
 
     def save(self, path: str | Path) -> None:
         """Write the mapper as .npz, whole or not at all; equal mappers give equal bytes."""
@@ -92,11 +100,11 @@ class BinMapper:
         try:
             with np.load(path, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in _ARRAYS}
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zipfile.zlib.error) as error:
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise ModelError(f"{path} is no bin mapper: {error}") from error
         for name, dtype in _ARRAYS.items():
             if arrays[name].dtype != dtype or arrays[name].ndim != 1:
-                raise ModelError(f"{path}: {name} is {arrays[name].dtype}, not a flat array of {np.dtype(dtype)}")
+                raise ModelError(f"{path}: {name} is not a flat array of {np.dtype(dtype)}")
         settings = arrays.pop("settings").tolist()
         if len(settings) != 5 or settings[0] != VERSION:
             raise ModelError(f"{path}: bin mapper of another version than {VERSION}")
@@ -114,9 +122,11 @@ class BinMapper:
         if len(self.offsets) != k + 1 or len(self.has_missing) != k:
             return f"{k} features, but {len(self.offsets)} offsets and {len(self.has_missing)} missing flags"
         if self.max_bin < 2 or self.n_features < 0 or self.min_rows < 0:
-            return f"max_bin {self.max_bin}, n_features {self.n_features}, min_rows {self.min_rows} out of range"
-        if k and (self.features[0] < 0 or self.features[-1] >= self.n_features or np.any(np.diff(self.features) <= 0)):
-            return f"feature numbers do not ascend within 0..{self.n_features}"
+            return f"odd settings: max_bin {self.max_bin}, {self.n_features} features, min_rows {self.min_rows}"
+        if k and (self.features[0] < 0 or self.features[-1] >= self.n_features):
+            return f"feature numbers {self.features[0]}..{self.features[-1]} of {self.n_features} features"
+        if np.any(self.features[1:] <= self.features[:-1]):
+            return "feature numbers that do not ascend"
         lengths = np.diff(self.offsets)
         if self.offsets[0] != 0 or self.offsets[-1] != len(self.cuts):
             return f"{len(self.cuts)} cuts, but offsets {self.offsets[0]}..{self.offsets[-1]}"
@@ -133,8 +143,13 @@ class BinMapper:
 
 def _take(offsets: np.ndarray, cuts: np.ndarray, has_missing: np.ndarray, which: np.ndarray) -> CutPoints:
     """Cut points of the features at positions `which`; -1 stands for a feature without any."""
-    lengths = np.where(which >= 0, offsets[which + 1] - offsets[which], 0)
+    known = which >= 0
+    lengths = np.where(known, offsets[which + 1] - offsets[which], 0)
     taken = np.zeros(len(which) + 1, np.int64)
     np.cumsum(lengths, out=taken[1:])
     source = np.arange(taken[-1]) + np.repeat(offsets[which] - taken[:-1], lengths)
-    return CutPoints(taken, cuts[source], np.where(which >= 0, has_missing[which] if len(has_missing) else 0, 0).astype(np.uint8))
+    return CutPoints(taken, cuts[source], np.where(known, has_missing[which], 0).astype(np.uint8))
+
+
+def _concatenate(arrays, dtype) -> np.ndarray:
+    return np.concatenate([np.empty(0, dtype), *arrays]).astype(dtype, copy=False)

@@ -14,15 +14,15 @@ from psboost.kernels import binning as kernels
 class Block:
     """One worker's block: bin ids by row, and rows by bin id (postings).
 
-    bin_offsets      int32 (n_features + 1): bins of feature f are bin_offsets[f] .. bin_offsets[f+1]: first the
-                     numeric ones, then, where training rows hold NaN, the missing bin
+    bin_offsets      int32 (n_features + 1): bins of feature f are bin_offsets[f] .. bin_offsets[f+1]: first
+                     the numeric ones, then, where training rows hold NaN, the missing bin
     n_cuts           int32 (n_features): numeric bins
-    zero_bin         int32 (n_features): the bin, counted within the feature, of 0.0; -1 with zero_as_missing, and
-                     for features without bins
+    zero_bin         int32 (n_features): the bin, counted within the feature, of 0.0; -1 with zero_as_missing,
+                     and for features without bins
     indptr           int64 (n_rows + 1): row r's bins are indptr[r] .. indptr[r+1]
     bins             int32 (n): ascending within a row
-    posting_offsets  int64 (n_bins + 1): bin b's rows are posting_offsets[b] .. posting_offsets[b+1]; those of all
-                     bins of a feature lie together, so the rows that leave a split's default are one slice
+    posting_offsets  int64 (n_bins + 1): bin b's rows are posting_offsets[b] .. posting_offsets[b+1]; those of
+                     all bins of a feature lie together: the rows that leave a split's default are one slice
     posting_rows     int32 (n): ascending within a bin
     """
 
@@ -44,13 +44,12 @@ class Block:
     def build(columns: Columns, cut_points: CutPoints, zero_as_missing: bool) -> "Block":
         """The block of `columns`, whose features are those of `cut_points`, in the same order.
 
-        Values of features without cut points are left out. NaN without a missing bin (no training row holds one)
-        is left out with zero_as_missing; else it goes to the last numeric bin, right of every split.
+        Values of features without cut points are left out. NaN without a missing bin (no training row holds
+        one) is left out with zero_as_missing; else it goes to the last numeric bin, right of every split.
         """
-        if len(cut_points.offsets) != columns.n_features + 1:
-            raise DataError(
-                f"cut points of {len(cut_points.offsets) - 1} features for a block of {columns.n_features} features"
-            )
+        n_known = len(cut_points.offsets) - 1
+        if n_known != columns.n_features:
+            raise DataError(f"cut points of {n_known} features for a block of {columns.n_features} features")
         n_cuts = np.diff(cut_points.offsets)
         bin_offsets = bin_offsets_of(cut_points)
         posting_offsets = np.zeros(int(bin_offsets[-1]) + 1, np.int64)
@@ -77,9 +76,9 @@ class Block:
 
 
 def bin_offsets_of(cut_points: CutPoints) -> np.ndarray:
-    """int32 (n_features + 1): the bin ids of each feature. Raises DataError if there are more than int32 holds."""
+    """int32 (n_features + 1): the bin ids of each feature. Raises DataError if int32 cannot hold them."""
     offsets = np.zeros(len(cut_points.offsets), np.int64)
     np.cumsum(np.diff(cut_points.offsets) + cut_points.has_missing, out=offsets[1:])
     if offsets[-1] >= MAX_INT32:
-        raise DataError(f"{offsets[-1]} bins in one block, above {MAX_INT32}: use more feature shards or a lower max_bin")
+        raise DataError(f"{offsets[-1]} bins in one block: use more feature shards or a lower max_bin")
     return offsets.astype(np.int32)

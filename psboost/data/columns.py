@@ -41,8 +41,9 @@ def to_columns(indptr: np.ndarray, features: np.ndarray, values: np.ndarray, n_f
         )
     if n_rows and int(np.diff(indptr).min()) < 0:
         raise DataError(f"row {int(np.diff(indptr).argmin())} ends before it begins")
-    if len(features) and not (0 <= int(features.min()) and int(features.max()) < n_features):
-        raise DataError(f"feature numbers {features.min()}..{features.max()} in a block of {n_features} features")
+    least, greatest = (int(features.min()), int(features.max())) if len(features) else (0, -1)
+    if least < 0 or greatest >= n_features:
+        raise DataError(f"feature numbers {least}..{greatest} in a block of {n_features} features")
     offsets = np.zeros(n_features + 1, np.int64)
     kernels.count_features(features, offsets[1:])
     np.cumsum(offsets, out=offsets)

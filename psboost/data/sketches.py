@@ -1,7 +1,7 @@
-"""Knows how to summarise, merge and cut the values of features; does not know rows' owners, sockets or bins of rows.
+"""Knows how to summarise, merge and cut the values of features; does not know sockets, roles or bins of rows.
 
-A feature of few distinct values is held as exact runs (value, count); only one of many pays for a KLL sketch, which
-takes about 1 KB and up however little it holds. This is the only file that imports datasketches.
+A feature of few distinct values is held as exact runs (value, count); only one of many pays for a KLL sketch,
+which takes 1 KB or more however little it holds. This is the only file that imports datasketches.
 """
 
 from dataclasses import dataclass
@@ -25,11 +25,11 @@ class CutPoints:
     """The borders of each feature's bins.
 
     offsets      int64 (n_features + 1): feature f's cuts are offsets[f] .. offsets[f+1]
-    cuts         float32 (n): strictly ascending within a feature; value < cuts[b] exactly when its bin is <= b
+    cuts         float32 (n): ascends strictly within a feature; value < cuts[b] exactly when its bin is <= b
     has_missing  uint8 (n_features): 1 if a bin for NaN follows the numeric ones
 
-    The last cut is float32's maximum, so a value that training did not see falls in a bin too (that maximum itself
-    and inf in the last). A feature that nothing is known of has no cuts.
+    The last cut is float32's maximum, so a value that training did not see falls in a bin too (that maximum
+    itself and inf in the last). A feature that nothing is known of has no cuts.
     """
 
     offsets: np.ndarray
@@ -89,7 +89,7 @@ class Sketches:
     def summarise(
         columns: Columns, begin: int, end: int, n_count_rows: int, *, max_bin: int, kind: str = "kll"
     ) -> "Sketches":
-        """What rows [0, n_count_rows) hold of features [begin, end), which become features 0 .. end - begin."""
+        """What rows [0, n_count_rows) hold of features [begin, end), which are numbered from 0 here."""
         if kind not in KINDS:
             raise ParameterError(f"unknown kind of sketch {kind!r}: use one of {', '.join(KINDS)}")
         if max_bin < 2:
@@ -128,8 +128,8 @@ class Sketches:
     def merge(parts: list["Sketches"]) -> "Sketches":
         """All that `parts` know of the same features.
 
-        Exact parts stay exact while the feature has at most max_bin distinct values (kind "exact": always), and then
-        their order does not matter; otherwise the runs join the sketches.
+        Exact parts stay exact while the feature has at most max_bin distinct values (kind "exact": always), and
+        then their order does not matter; otherwise the runs join the sketches.
         """
         if len(parts) == 1:
             return parts[0]
@@ -156,8 +156,8 @@ class Sketches:
     def cut_points(self, *, max_bin: int, zero_as_missing: bool, n_rows: int) -> CutPoints:
         """Cut points of each feature, of which n_rows rows are summarised here.
 
-        With zero_as_missing=False a row that does not store the feature counts as value 0.0, and a feature that
-        has NaN gets a bin for it. A feature without any stored value gets no cuts.
+        With zero_as_missing=False a row that does not store the feature counts as value 0.0, and a feature
+        that has NaN gets a bin for it. A feature without any stored value gets no cuts.
         """
         if max_bin > self.max_bin:
             raise ParameterError(f"sketches made for max_bin {self.max_bin} do not serve {max_bin} bins")
@@ -187,7 +187,7 @@ class Sketches:
         n_stored = n_numeric + self.n_missing
         if np.any(n_stored > n_rows):
             feature = int(np.argmax(n_stored))
-            raise DataError(f"feature {feature} of a shard stores {n_stored[feature]} values in {n_rows} rows")
+            raise DataError(f"a feature stores {n_stored[feature]} values in {n_rows} rows: rows repeat a feature")
         present = n_stored > 0
         n_zeros = np.where(present, n_rows - n_stored, 0)
         n_zeros[present & (n_numeric == 0)] += 1
@@ -198,8 +198,8 @@ class Sketches:
     def to_arrays(self) -> tuple[np.ndarray, ...]:
         """Nine arrays for the wire; integers as narrow as they fit, so an absent feature costs a byte or two.
 
-        max_bin and kind; runs of each feature, run values, run counts; features with NaN, how many; features with
-        a sketch, bytes of each sketch, the sketches one after another.
+        max_bin and kind; runs of each feature, run values, run counts; features with NaN, how many; features
+        with a sketch, bytes of each sketch, the sketches one after another.
         """
         missing = np.flatnonzero(self.n_missing)
         serial = [kll.serialize() for kll in self.klls.values()]
@@ -219,20 +219,21 @@ class Sketches:
     def from_arrays(arrays: tuple[np.ndarray, ...], n_features: int) -> "Sketches":
         """The sketches that `to_arrays` wrote. Raises ProtocolError on anything that it does not write."""
         _require(len(arrays) == 9, f"{len(arrays)} arrays instead of 9")
-        settings, n_runs, values, counts, missing, missing_counts, sketched, sizes, serial = map(np.asarray, arrays)
-        _require(all(array.ndim == 1 for array in (settings, *arrays)), "an array that is not flat")
+        settings, n_runs, values, counts, missing, missing_counts, sketched, sizes, serial = arrays
+        _require(all(array.ndim == 1 for array in arrays), "an array that is not flat")
         for array, dtypes in (
             (settings, (np.int64,)), (n_runs, _UINTS), (values, (np.float32,)), (counts, _UINTS),
             (missing, (np.int32,)), (missing_counts, _UINTS), (sketched, (np.int32,)), (sizes, (np.int32,)),
             (serial, (np.uint8,)),
         ):  # fmt: skip
             _require(array.dtype in dtypes, f"an array of {array.dtype} instead of {np.dtype(dtypes[0])}")
-        _require(len(settings) == 2 and settings[0] >= 2 and 0 <= settings[1] < len(KINDS), "unknown settings")
+        _require(len(settings) == 2 and settings[0] >= 2 and settings[1] in range(len(KINDS)), "odd settings")
         max_bin, kind = int(settings[0]), KINDS[settings[1]]
 
         _require(len(n_runs) == n_features, f"runs of {len(n_runs)} features instead of {n_features}")
-        _require(kind == "exact" or n_runs.max(initial=0) <= max_bin, f"more than {max_bin} runs of one feature")
-        _require(n_runs.max(initial=0) <= len(values), "fewer values than runs")
+        most = int(n_runs.max(initial=0))
+        _require(kind == "exact" or most <= max_bin, f"{most} runs of a feature, with max_bin {max_bin}")
+        _require(most <= len(values), "fewer values than runs")
         offsets = np.zeros(n_features + 1, np.int64)
         np.cumsum(n_runs, out=offsets[1:], dtype=np.int64)
         _require(offsets[-1] == len(values) == len(counts), "run values or counts that do not fit the runs")
@@ -242,21 +243,24 @@ class Sketches:
         _require(bool(ascends.all()) and not np.isnan(values).any(), "run values that do not ascend")
         _require(counts.min(initial=1) > 0 and _total(counts) < 2**62, "run counts out of range")
 
-        _require(_ascends_in(missing, n_features) and len(missing) == len(missing_counts), "odd features with NaN")
-        _require(missing_counts.min(initial=1) > 0 and _total(missing_counts) < 2**62, "odd numbers of NaN")
+        _require(_ascends_in(missing, n_features), "features with NaN that do not ascend")
+        _require(len(missing) == len(missing_counts), "numbers of NaN that do not fit the features")
+        _require(missing_counts.min(initial=1) > 0 and _total(missing_counts) < 2**62, "NaN counts out of range")
         n_missing = np.zeros(n_features, np.int64)
         n_missing[missing] = missing_counts
 
-        _require(_ascends_in(sketched, n_features) and len(sketched) == len(sizes), "odd features with a sketch")
+        _require(_ascends_in(sketched, n_features), "sketched features that do not ascend")
+        _require(len(sketched) == len(sizes), "sketch sizes that do not fit the features")
         _require(kind == "kll" or len(sketched) == 0, "sketches among exact runs")
         _require(not np.any(n_runs[sketched]), "a feature with both runs and a sketch")
         ends = np.cumsum(sizes, dtype=np.int64)
-        _require(sizes.min(initial=1) > 0 and (ends[-1] if len(ends) else 0) == len(serial), "sketch sizes do not fit")
+        _require(sizes.min(initial=1) > 0, "a sketch of no bytes")
+        _require(ends.max(initial=0) == len(serial), "sketch sizes that do not fit the sketches")
         klls = {}
         buffer = serial.tobytes()
-        for feature, begin, end in zip(sketched.tolist(), (ends - sizes).tolist(), ends.tolist(), strict=True):
+        for feature, size, end in zip(sketched.tolist(), sizes.tolist(), ends.tolist(), strict=True):
             try:
-                klls[feature] = kll_floats_sketch.deserialize(buffer[begin:end])
+                klls[feature] = kll_floats_sketch.deserialize(buffer[end - size : end])
             except (IndexError, ValueError, RuntimeError) as error:
                 raise ProtocolError(f"the sketch of feature {feature} is damaged: {error}") from error
             _require(klls[feature].k == _k_for(max_bin) and klls[feature].n > 0, "a sketch of another size")

@@ -1,4 +1,4 @@
-"""Knows runs (value, count), cut points and bin ids; does not know sketches, files or which feature is which."""
+"""Knows runs (value, count), cut points and bin ids; does not know sketches, files or feature names."""
 
 import numpy as np
 
@@ -21,9 +21,10 @@ def append_runs(offsets, values, counts, cursors, out_values, out_counts):
 
 @kernel(void(IN[int64], OUT[int64], OUT[float32], OUT[int64]))
 def collapse_runs(offsets, out_offsets, values, counts):
-    """Sort each feature's runs by value and add up those of equal value, in place, without gaps between features.
+    """Sort each feature's runs by value and add up those of equal value, in place, leaving no gaps.
 
-    Feature f's runs are offsets[f] .. offsets[f+1] before, out_offsets[f] .. out_offsets[f+1] after.
+    Feature f's runs are offsets[f] .. offsets[f+1] before, out_offsets[f] .. out_offsets[f+1] after. Merge sort,
+    as runs come in ascending stretches, on which numba's quicksort may take quadratic time.
     """
     written = 0
     out_offsets[0] = 0
@@ -31,7 +32,7 @@ def collapse_runs(offsets, out_offsets, values, counts):
         begin, end = offsets[f], offsets[f + 1]
         for run in range(begin + 1, end):
             if values[run] < values[run - 1]:
-                order = np.argsort(values[begin:end])
+                order = np.argsort(values[begin:end], kind="mergesort")
                 values[begin:end] = values[begin:end][order]
                 counts[begin:end] = counts[begin:end][order]
                 break
@@ -50,8 +51,8 @@ def collapse_runs(offsets, out_offsets, values, counts):
 def choose_cuts(offsets, values, counts, max_bin, cut_offsets, cuts):
     """Cut points of each feature from its runs; room for cuts: sum(min(n_runs, max_bin)).
 
-    Up to max_bin distinct values: each is a bin. More: the value at each rank i/max_bin becomes a cut; where it is
-    one already (a heavy value, or the least one) the next distinct value does, so that heavy values stand
+    Up to max_bin distinct values: each is a bin. More: the value at each rank i/max_bin becomes a cut; where it
+    is one already (a heavy value, or the least one) the next distinct value does, so that heavy values stand
     alone. A rank adds at most one cut, hence at most max_bin bins. The last cut is float32's maximum.
     """
     written = 0
@@ -89,7 +90,7 @@ def choose_cuts(offsets, values, counts, max_bin, cut_offsets, cuts):
 
 @inline
 def find_bin(cuts, begin, end, value):
-    """The bin that `value` falls in: how many of cuts[begin : end-1] are <= value. The last cut is never asked."""
+    """The bin that `value` falls in: how many of cuts[begin : end-1] are <= value. The last cut is not asked."""
     low = begin
     n = end - 1 - begin
     while n > 0:
@@ -113,7 +114,9 @@ _bin_columns = int64(
 
 
 @kernel(_bin_columns)
-def bin_columns(offsets, rows, values, cut_offsets, cuts, bin_offsets, keep_nan, posting_offsets, posting_rows):
+def bin_columns(
+    offsets, rows, values, cut_offsets, cuts, bin_offsets, keep_nan, posting_offsets, posting_rows
+):  # fmt: skip
     """Number of entries binned; the rows of each bin id, ascending, by a counting sort within each column.
 
         posting_rows     | rows of bin 0 | rows of bin 1 | ... of the same feature | next feature ...
@@ -140,10 +143,7 @@ def bin_columns(offsets, rows, values, cut_offsets, cuts, bin_offsets, keep_nan,
         n_bins = np.int64(bin_offsets[f + 1]) - first_bin
         if n_cuts == 0:
             continue
-        if n_bins > n_cuts:
-            nan_bin = n_cuts
-        else:
-            nan_bin = n_cuts - 1 if keep_nan else np.int64(-1)
+        nan_bin = n_bins - 1 if n_bins > n_cuts or keep_nan else np.int64(-1)
         if n_bins == 1:
             for i in range(begin, end):
                 if nan_bin >= 0 or not np.isnan(values[i]):
@@ -153,10 +153,7 @@ def bin_columns(offsets, rows, values, cut_offsets, cuts, bin_offsets, keep_nan,
             continue
         cursors[: n_bins + 1] = 0
         for i in range(begin, end):
-            if np.isnan(values[i]):
-                bin_ = nan_bin
-            else:
-                bin_ = find_bin(cuts, first_cut, end_cut, values[i])
+            bin_ = nan_bin if np.isnan(values[i]) else find_bin(cuts, first_cut, end_cut, values[i])
             found[i - begin] = bin_
             cursors[bin_ + 1] += 1  # of those left out, in cursors[0]
         cursors[0] = written

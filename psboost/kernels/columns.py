@@ -1,4 +1,4 @@
-"""Knows rows, columns and the distinct values of a column; does not know bins, sketches or which feature is which."""
+"""Knows rows, columns and the distinct values of a column; does not know bins, sketches or feature names."""
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def scatter_columns(indptr, features, values, cursors, rows, column_values):
 
 @kernel(void(IN[int64], IN[int32], int64, OUT[int64]))
 def prefix_ends(offsets, rows, n_count_rows, ends):
-    """ends[f]: the end of those of column f's entries that belong to rows below n_count_rows (binary search)."""
+    """ends[f]: where those of column f's entries end whose rows are below n_count_rows (binary search)."""
     for f in range(len(offsets) - 1):
         begin, end = offsets[f], offsets[f + 1]
         while begin < end:
@@ -45,13 +45,13 @@ def prefix_ends(offsets, rows, n_count_rows, ends):
 def find_runs(starts, ends, values, limit, run_offsets, run_values, run_counts, n_missing):
     """The distinct values of each column with their counts, for columns of at most `limit` distinct values.
 
-    Column f is values[starts[f] : ends[f]]. Its runs are run_offsets[f] .. run_offsets[f+1], values ascending; a
-    column of more distinct values gets none. NaN is counted in n_missing[f] alone. Room for runs:
+    Column f is values[starts[f] : ends[f]]. Its runs are run_offsets[f] .. run_offsets[f+1], values ascending;
+    a column of more distinct values gets none. NaN is counted in n_missing[f] alone. Room for runs:
     sum(min(length, limit)).
 
-    Most columns hold one value; the others go through a hash table of bit patterns (-0.0 is never stored), which
-    a column leaves as soon as it shows one value too many. `owner` tells whose entry a slot is, so that the
-    table is not cleared between columns.
+    Most columns hold one value; the others go through a hash table of bit patterns (-0.0 is never stored),
+    which a column leaves as soon as it shows one value too many. `owner` tells whose entry a slot is, so that
+    the table is not cleared between columns.
     """
     log_size = 4
     while (1 << log_size) < 2 * (limit + 1):
@@ -103,7 +103,8 @@ def find_runs(starts, ends, values, limit, run_offsets, run_values, run_counts, 
                 for i in range(starts[f], end):
                     missing += np.isnan(values[i])
             else:
-                run_values[written : written + n_distinct].sort()
+                found = run_values[written : written + n_distinct].copy()
+                run_values[written : written + n_distinct] = found[np.argsort(found, kind="mergesort")]
                 for run in range(written, written + n_distinct):
                     slot = np.int64((np.uint64(run_bits[run]) * factor) >> shift) & mask
                     while keys[slot] != run_bits[run] or owner[slot] != f:

@@ -18,8 +18,21 @@ import math
 import numba
 import numpy as np
 
-from psboost.kernels.compile import IN, IN2, OUT, OUT2, boolean, float32, inline, int32, int64
-from psboost.kernels.compile import kernel, types, uint64, void  # isort: skip
+from psboost.kernels.compile import (
+    IN,
+    IN2,
+    OUT,
+    OUT2,
+    boolean,
+    float32,
+    inline,
+    int32,
+    int64,
+    kernel,
+    types,
+    uint64,
+    void,
+)
 
 NODE = np.dtype([("threshold", np.float32), ("word", np.int32), ("mask", np.uint64)])
 # A step of a walk: leaf if left < 0, else the right child is left + 1; feature = 2 * position + default_left.
