@@ -2,13 +2,20 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from psboost.boosting.forest import Forest
-from psboost.config import Parameters, check_setting
+from psboost.cluster.costs import make_report
+from psboost.cluster.inputs import DataInput, as_file
+from psboost.cluster.launch import train_in_processes
+from psboost.cluster.local import train_in_process
+from psboost.cluster.member import normal_address
+from psboost.config import Parameters, TrainConfig, check_setting
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.source import open_source
 from psboost.errors import ParameterError
+from psboost.progress import Progress
 from psboost.roles.coordinator import Round
 from psboost.roles.job import Job
 
@@ -56,13 +63,13 @@ def train(
     Returns the Forest, with `report` (see cluster.costs.make_report) and `bin_mapper`. Raises ParameterError, DataError
     or ClusterError.
     """
-    parameters = Parameters.from_dict(dict(params))
+    parameters = Parameters.from_dict(params)
     grid, transport = check_setting("grid", grid), check_setting("transport", transport)
-    source = open_source(
-        X, y, weights=sample_weight, index_base=index_base, n_features=n_features,
-        zero_as_missing=parameters.zero_as_missing,
-    )  # fmt: skip
     names, eval_data = _evaluation_sets(evals)
+    how = {"index_base": index_base, "n_features": n_features}
+    source = open_source(X, y, weights=sample_weight, zero_as_missing=parameters.zero_as_missing, **how)
+    how["zero_as_missing"] = source.zero_as_missing
+    eval_sources = tuple(open_source(data, labels, **how) for data, labels in eval_data)
     job = Job(
         parameters=parameters,
         n_row_shards=grid[0],
@@ -74,36 +81,56 @@ def train(
         codec=check_setting("codec", codec),
         eval_names=names,
     )
-    eval_sources = tuple(
-        open_source(
-            data, labels, index_base=index_base, n_features=n_features, zero_as_missing=source.zero_as_missing
-        )
-        for data, labels in eval_data
-    )
 
     def on_round(round_: Round) -> bool:
         return any([callback(round_) for callback in callbacks])
 
     begin = time.perf_counter()
+    shared = {"transport": transport, "on_round": on_round, "bin_mapper": bin_mapper}
     if transport in IN_PROCESS:
-        from psboost.cluster.local import train_in_process
-
-        training, costs = train_in_process(
-            job, source, eval_sources, transport=transport, on_round=on_round, bin_mapper=bin_mapper
-        )
+        training, costs = train_in_process(job, source, eval_sources, **shared)
     else:
-        from psboost.cluster.processes import train_in_processes
-
-        training, costs = train_in_processes(
-            job, source, eval_sources, transport=transport, on_round=on_round, bin_mapper=bin_mapper
-        )
+        with TemporaryDirectory(prefix="psboost-") as folder:
+            data = as_file(folder, "train", X, y, sample_weight, **how)
+            eval_files = tuple(as_file(folder, f"eval{i}", *pair, None, **how) for i, pair in enumerate(eval_data))
+            training, costs = train_in_processes(job, data, eval_files, **shared)
     return finish(training, costs, transport, time.perf_counter() - begin)
+
+
+def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None = None) -> Forest:
+    """Trains as the command line asks. With `rendezvous`, servers and workers that others start join there."""
+    given = None if config.bin_mapper is None else BinMapper.load(config.bin_mapper)
+    zero_as_missing = config.parameters.zero_as_missing is not False
+    how = {"index_base": config.index_base, "n_features": config.n_features, "zero_as_missing": zero_as_missing}
+    labels = None if config.labels is None else str(config.labels.resolve())
+    data = DataInput(str(config.data.resolve()), labels, **how)
+    eval_data = tuple(DataInput(str(path.resolve()), **how) for _, path in config.evals)
+    sources = [one.open() for one in (data, *eval_data)]
+    job = Job(
+        parameters=config.parameters,
+        n_row_shards=config.grid[0],
+        n_feature_shards=config.grid[1],
+        n_servers=config.servers,
+        n_rounds=config.num_boost_round,
+        seed=config.seed,
+        zero_as_missing=zero_as_missing,
+        codec=config.codec,
+        eval_names=tuple(name for name, _ in config.evals),
+    )
+    begin = time.perf_counter()
+    shared = {"transport": config.transport, "on_round": progress.round, "bin_mapper": given}
+    if config.transport in IN_PROCESS:
+        training, costs = train_in_process(job, sources[0], tuple(sources[1:]), **shared)
+    else:
+        training, costs = train_in_processes(
+            job, data, eval_data, **shared, on_join=progress.joining, on_wait=progress.waiting,
+            rendezvous=None if rendezvous is None else normal_address(rendezvous),
+        )  # fmt: skip
+    return finish(training, costs, config.transport, time.perf_counter() - begin)
 
 
 def finish(training, costs, transport: str, total_seconds: float) -> Forest:
     """The forest of a training, with its bin mapper and report."""
-    from psboost.cluster.costs import make_report
-
     report = make_report(training.facts | {"transport": transport}, costs)
     report["seconds"]["total"] = total_seconds
     training.forest.bin_mapper = training.bin_mapper

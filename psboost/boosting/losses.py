@@ -45,7 +45,7 @@ class Logistic:
     def intercept(self, sum_grad: float, sum_hess: float) -> float:
         """base_score (a probability): the weighted mean label, from the sums at margin 0 (grad = 1/2 - y, hess = 1/4)."""
         mean = 0.5 - sum_grad / (4.0 * sum_hess) if sum_hess > 0 else 0.5
-        return float(np.float32(min(max(mean, 1e-7), 1.0 - 1e-7)))
+        return float(np.float32(min(max(mean, 1e-6), 1.0 - 1e-6)))
 
     def margin_of(self, base_score: float) -> np.float32:
         """The margin of a base_score; ParameterError unless it lies between 0 and 1."""

@@ -2,6 +2,7 @@
 
 import resource
 import time
+from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -50,8 +51,8 @@ def make_report(facts: dict, costs: dict[str, Costs]) -> dict:
     """
     before = ("read", "sketch", "bin", "deal", "train")
     groups = {"workers": "worker", "servers": "server", "coordinator": "coordinator"}
-    slowest = {
-        group: _slowest([c.seconds for name, c in costs.items() if name.startswith(prefix)])
+    by_group = {
+        group: slowest([c.seconds for name, c in costs.items() if name.startswith(prefix)])
         for group, prefix in groups.items()
     }
     total = Ledger()
@@ -60,14 +61,14 @@ def make_report(facts: dict, costs: dict[str, Costs]) -> dict:
     return {
         **facts,
         "seconds": {
-            "read": slowest["workers"].get("read", 0.0),
-            "sketch": slowest["workers"].get("sketch", 0.0) + slowest["servers"].get("sketch", 0.0),
-            "bin": slowest["workers"].get("bin", 0.0),
-            "train": slowest["coordinator"].get("train", 0.0),
+            "read": by_group["workers"].get("read", 0.0),
+            "sketch": by_group["workers"].get("sketch", 0.0) + by_group["servers"].get("sketch", 0.0),
+            "bin": by_group["workers"].get("bin", 0.0),
+            "train": by_group["coordinator"].get("train", 0.0),
         },
         "stages": {
             group: {stage: s for stage, s in seconds.items() if stage not in before}
-            for group, seconds in slowest.items()
+            for group, seconds in by_group.items()
         },
         "bytes": total.total(),
         "bytes_by_tree": total.by_tree(),
@@ -83,6 +84,8 @@ def make_report(facts: dict, costs: dict[str, Costs]) -> dict:
     }
 
 
-def _slowest(of_roles: list[dict[str, float]]) -> dict[str, float]:
-    stages = {stage for seconds in of_roles for stage in seconds}
-    return {stage: max(seconds.get(stage, 0.0) for seconds in of_roles) for stage in sorted(stages)}
+def slowest(of_roles: Iterable[dict[str, float]]) -> dict[str, float]:
+    """Seconds by stage of the role that spent most on it."""
+    of_roles = list(of_roles)
+    stages = sorted({stage for seconds in of_roles for stage in seconds})
+    return {stage: max(seconds.get(stage, 0.0) for seconds in of_roles) for stage in stages}

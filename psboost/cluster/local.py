@@ -3,8 +3,9 @@
 import itertools
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
-from psboost.cluster.costs import Costs, Stopwatch, peak_memory
+from psboost.cluster.costs import Costs, Stopwatch, peak_memory, slowest
 from psboost.cluster.memory import run_in_memory
 from psboost.cluster.runner import run_role
 from psboost.data.bin_mapper import BinMapper
@@ -31,15 +32,19 @@ def train_in_process(
 ) -> tuple[Training, dict[str, Costs]]:
     """Trains with roles that share `source`; `transport` is "memory" or "inproc". Returns the training and its costs."""
     costs: dict[str, Costs] = {}
-    watches: dict[str, Stopwatch] = {}
 
     def watch(name: str) -> Stopwatch:
-        costs[name] = Costs()
-        watches[name] = Stopwatch()
-        costs[name].seconds = watches[name].seconds
-        return watches[name]
+        stopwatch = Stopwatch()
+        costs[name] = Costs(seconds=stopwatch.seconds)
+        return stopwatch
 
-    coordinator = Coordinator(job, watch("coordinator"), on_round, bin_mapper)
+    def with_costs(round_: Round) -> bool | None:
+        if on_round is None:
+            return None
+        sent = sum(cost.ledger.bytes_sent for cost in costs.values())
+        return on_round(replace(round_, bytes_sent=sent, seconds=slowest(cost.seconds for cost in costs.values())))
+
+    coordinator = Coordinator(job, watch("coordinator"), with_costs, bin_mapper)
     others: list[Role] = [Server(job, s, watch(name)) for s, name in enumerate(job.servers)]
     for i, name in enumerate(job.workers):
         r, c = divmod(i, job.n_feature_shards)

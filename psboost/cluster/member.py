@@ -67,7 +67,7 @@ def run_member(
         for name, peer in assigned.addresses.items():
             endpoint.connect(name, peer)
         listener = Listener([COORDINATOR], lambda name: f"the {name} at {rendezvous}")
-        pulse = Pulse(assigned.name, run, endpoint.incarnation, {COORDINATOR: rendezvous}, ledger)
+        pulse = Pulse(assigned.name, run, endpoint.incarnation, {COORDINATOR: rendezvous}, ledger, stopwatch.seconds)
         stack.callback(pulse.stop)
         try:
             made = make_role(assigned.name, assigned.job, stopwatch)

@@ -134,8 +134,9 @@ def run_cluster(
     rendezvous: str,
     start_members: bool,
     stopwatch: Stopwatch,
-    on_wait: Callable[[Listener], None] | None = None,
     on_join: Callable[[str, int], None] | None = None,
+    on_start: Callable[[Listener], None] | None = None,
+    on_wait: Callable[[], None] | None = None,
 ) -> dict[str, Costs]:
     """Runs `coordinator` here and the other roles in processes; returns what each role cost.
 
@@ -143,8 +144,9 @@ def run_cluster(
     job            what AssignRoles carries
     rendezvous     the address to listen at
     start_members  whether to start them here, as processes; otherwise somebody else does
+    on_join        called while roles are missing, with the address to join at and how many are missing
+    on_start       called when all have joined, with what will be heard of them
     on_wait        called about five times a second while nothing arrives
-    on_join        called with what was said and how many are still missing
 
     Raises the first error of any role, after telling all the others of it.
     """
@@ -177,10 +179,12 @@ def run_cluster(
                 processes.check()
                 listener.check()
                 if on_wait is not None:
-                    on_wait(listener)
+                    on_wait()
 
-            pulse = Pulse(COORDINATOR, run, 0, addresses, ledger)
+            pulse = Pulse(COORDINATOR, run, 0, addresses, ledger, {})
             stack.callback(pulse.stop)
+            if on_start is not None:
+                on_start(listener)
             reports: dict[str, Costs] = {}
             run_role(coordinator, endpoint, check, listener, reports)
             gather_reports(list(addresses), endpoint, check, listener, reports)

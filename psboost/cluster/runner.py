@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from psboost import errors
-from psboost.cluster.costs import Costs, peak_memory
+from psboost.cluster.costs import Costs, peak_memory, slowest
 from psboost.errors import ClusterError, PSBoostError
 from psboost.roles.role import COORDINATOR, Role
 from psboost.wire.endpoint import Endpoint
@@ -38,21 +38,27 @@ def error_of(abort: Abort) -> PSBoostError:
 class Pulse:
     """Sends a Beat to some peers once a second from a thread of its own, also while a kernel runs for minutes."""
 
-    def __init__(self, name: str, run: int, incarnation: int, peers: dict[str, str], ledger: Ledger):
-        """`peers`: {name: address}. `ledger` is read for the bytes sent so far; beats themselves are not counted in it."""
+    def __init__(
+        self, name: str, run: int, incarnation: int, peers: dict[str, str], ledger: Ledger, seconds: dict[str, float]
+    ):
+        """`peers`: {name: address}. `ledger` and `seconds` are read for what the role has spent so far.
+
+        Beats themselves are not counted in `ledger`: how many there are depends on the clock.
+        """
         self._stop = threading.Event()
-        self._args = (name, run, incarnation, peers, ledger)
+        self._args = (name, run, incarnation, peers, ledger, seconds)
         self._thread = threading.Thread(target=self._beat, name=f"pulse of {name}", daemon=True)
         self._thread.start()
 
     def _beat(self) -> None:
-        name, run, incarnation, peers, ledger = self._args
+        name, run, incarnation, peers, ledger, seconds = self._args
         with Endpoint(name, None, run=run, incarnation=incarnation, ledger=Ledger()) as endpoint:
             for peer, address in peers.items():
                 endpoint.connect(peer, address)
             while not self._stop.wait(BEAT_SECONDS):
+                beat = Beat(bytes_sent=ledger.bytes_sent, seconds=dict(seconds))
                 for peer in peers:
-                    endpoint.send(peer, Beat(bytes_sent=ledger.bytes_sent))
+                    endpoint.send(peer, beat)
 
     def stop(self) -> None:
         self._stop.set()
@@ -66,15 +72,26 @@ class Listener:
         now = time.monotonic()
         self._heard = dict.fromkeys(peers, now)
         self._describe = describe
-        self.bytes_sent: dict[str, int] = {}
+        self._bytes_sent: dict[str, int] = {}
+        self._seconds: dict[str, dict[str, float]] = {}
 
     def heard(self, peer: str) -> None:
         if peer in self._heard:
             self._heard[peer] = time.monotonic()
 
-    def forget(self, peer: str) -> None:
-        """The peer is done and may be silent."""
-        self._heard.pop(peer, None)
+    def note(self, peer: str, beat: Beat) -> None:
+        self._bytes_sent[peer] = beat.bytes_sent
+        self._seconds[peer] = beat.seconds
+
+    @property
+    def bytes_sent(self) -> int:
+        """By all peers, as of their last beats."""
+        return sum(self._bytes_sent.values())
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """By stage, of the slowest peer, as of their last beats."""
+        return slowest(self._seconds.values())
 
     def check(self) -> None:
         """ClusterError if somebody has been silent for too long. Call it only when nothing waits to be received."""
@@ -120,7 +137,7 @@ def _is_cluster_message(message, sender: str, listener: Listener | None, reports
         raise error_of(message)
     if isinstance(message, Beat):
         if listener is not None:
-            listener.bytes_sent[sender] = message.bytes_sent
+            listener.note(sender, message)
         return True
     if isinstance(message, ReportCosts):
         if reports is not None:

@@ -122,7 +122,7 @@ class BinMapper:
         if len(self.offsets) != k + 1 or len(self.has_missing) != k:
             return f"{k} features, but {len(self.offsets)} offsets and {len(self.has_missing)} missing flags"
         if self.max_bin < 2 or self.n_features < 0 or self.min_rows < 0:
-            return f"odd settings: max_bin {self.max_bin}, {self.n_features} features, min_rows {self.min_rows}"
+            return f"max_bin {self.max_bin}, {self.n_features} features, min_rows {self.min_rows} are odd"
         if k and (self.features[0] < 0 or self.features[-1] >= self.n_features):
             return f"feature numbers {self.features[0]}..{self.features[-1]} of {self.n_features} features"
         if np.any(self.features[1:] <= self.features[:-1]):

@@ -43,7 +43,8 @@ class CutPoints:
     def part(self, begin: int, end: int) -> "CutPoints":
         """The cut points of features begin .. end."""
         low, high = self.offsets[begin], self.offsets[end]
-        return CutPoints(self.offsets[begin : end + 1] - low, self.cuts[low:high], self.has_missing[begin:end])
+        offsets = self.offsets[begin : end + 1] - low
+        return CutPoints(offsets, self.cuts[low:high], self.has_missing[begin:end])
 
     @staticmethod
     def join(parts: list["CutPoints"]) -> "CutPoints":
@@ -128,8 +129,8 @@ class Sketches:
     def merge(parts: list["Sketches"]) -> "Sketches":
         """All that `parts` know of the same features.
 
-        Exact parts stay exact while the feature has at most max_bin distinct values (kind "exact": always), and
-        then their order does not matter; otherwise the runs join the sketches.
+        Exact parts stay exact while the feature has at most max_bin distinct values (kind "exact": always),
+        and then their order does not matter; otherwise the runs join the sketches.
         """
         if len(parts) == 1:
             return parts[0]
@@ -187,7 +188,7 @@ class Sketches:
         n_stored = n_numeric + self.n_missing
         if np.any(n_stored > n_rows):
             feature = int(np.argmax(n_stored))
-            raise DataError(f"a feature stores {n_stored[feature]} values in {n_rows} rows: rows repeat a feature")
+            raise DataError(f"a feature stores {n_stored[feature]} values in {n_rows} rows")
         present = n_stored > 0
         n_zeros = np.where(present, n_rows - n_stored, 0)
         n_zeros[present & (n_numeric == 0)] += 1
@@ -245,7 +246,7 @@ class Sketches:
 
         _require(_ascends_in(missing, n_features), "features with NaN that do not ascend")
         _require(len(missing) == len(missing_counts), "numbers of NaN that do not fit the features")
-        _require(missing_counts.min(initial=1) > 0 and _total(missing_counts) < 2**62, "NaN counts out of range")
+        _require(missing_counts.min(initial=1) > 0 and _total(missing_counts) < 2**62, "odd counts of NaN")
         n_missing = np.zeros(n_features, np.int64)
         n_missing[missing] = missing_counts
 

@@ -134,13 +134,33 @@ class Source(ABC):
         keep  int64, distinct columns in the caller's order
         """
         lookup = None if keep is None else _Lookup(np.ascontiguousarray(keep, np.int64))
-        pieces = [_stored(cells, self.zero_as_missing, lookup) for cells in self._cells(span)]
-        n_values = np.cumsum([0] + [len(piece.values) for piece in pieces])
-        indptr = [piece.indptr[1:] + before for piece, before in zip(pieces, n_values, strict=False)]
+        columns = _Growing(np.int64 if lookup is None else np.int32)
+        values = _Growing(np.float32)
+        indptrs = [np.zeros(1, np.int64)]
+        pieces = []
+        for cells in self._cells(span):
+            n_cells, before = len(cells.values), values.n
+            found = (
+                cells.columns.astype(np.int64, copy=False) if lookup is None else lookup.locate(cells.columns)
+            )
+            indptr = np.empty_like(cells.indptr)
+            n = kernels.compact(
+                cells.indptr,
+                found,
+                cells.values,
+                self.zero_as_missing,
+                indptr,
+                columns.room(n_cells),
+                values.room(n_cells),
+            )
+            columns.n += n
+            values.n += n
+            indptrs.append(indptr[1:] + before)
+            pieces.append(_without_values(cells))
         return Rows(
-            indptr=_joined([np.zeros(1, np.int64), *indptr]),
-            features=_joined([piece.columns for piece in pieces]),
-            values=_joined([piece.values for piece in pieces]),
+            indptr=_joined(indptrs),
+            features=columns.taken(),
+            values=values.taken(),
             labels=_joined([piece.labels for piece in pieces]),
             weights=_joined([piece.weights for piece in pieces]),
             n_features=max(piece.n_features for piece in pieces),
@@ -201,9 +221,7 @@ def check_parts(n_parts: int) -> None:
 
 def _joined(arrays):
     """One array of several, None if they are None; does not copy a single one."""
-    if arrays[0] is None:
-        return None
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    return arrays[0] if len(arrays) == 1 or arrays[0] is None else np.concatenate(arrays)
 
 
 def _without_values(cells: Cells) -> Cells:
@@ -214,24 +232,24 @@ def _without_values(cells: Cells) -> Cells:
     )
 
 
-def _stored(cells: Cells, zero_as_missing: bool, lookup) -> Cells:
-    """The stored cells of `cells`: columns int64, or int32 positions if there is a lookup; new arrays."""
-    columns = cells.columns if lookup is None else lookup.locate(cells.columns)
-    indptr = np.empty_like(cells.indptr)
-    out_columns = np.empty_like(columns)
-    out_values = np.empty_like(cells.values)
-    n = kernels.compact(cells.indptr, columns, cells.values, zero_as_missing, indptr, out_columns, out_values)
-    if n < len(out_values) // 4 * 3:  # let the memory follow what is kept
-        out_columns, out_values = out_columns[:n].copy(), out_values[:n].copy()
-    return Cells(
-        indptr,
-        out_columns[:n].astype(np.int64 if lookup is None else np.int32, copy=False),
-        out_values[:n],
-        cells.labels,
-        cells.weights,
-        cells.n_features,
-        cells.bytes_read,
-    )
+class _Growing:
+    """A 1-d array that grows at its end, in place where the system can: `n` of its entries are taken."""
+
+    def __init__(self, dtype):
+        self._array = np.empty(0, dtype)
+        self.n = 0
+
+    def room(self, n_entries):
+        """The next n_entries, to be written at once: they may move when there has to be more room."""
+        if self.n + n_entries > len(self._array):
+            # No view outlives the call it was made for, so numpy need not look for any.
+            self._array.resize(max(self.n + n_entries, len(self._array) // 4 * 5), refcheck=False)
+        return self._array[self.n : self.n + n_entries]
+
+    def taken(self):
+        """The array, cut to what is taken."""
+        self._array.resize(self.n, refcheck=False)
+        return self._array
 
 
 class _Lookup:

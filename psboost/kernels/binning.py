@@ -23,8 +23,8 @@ def append_runs(offsets, values, counts, cursors, out_values, out_counts):
 def collapse_runs(offsets, out_offsets, values, counts):
     """Sort each feature's runs by value and add up those of equal value, in place, leaving no gaps.
 
-    Feature f's runs are offsets[f] .. offsets[f+1] before, out_offsets[f] .. out_offsets[f+1] after. Merge sort,
-    as runs come in ascending stretches, on which numba's quicksort may take quadratic time.
+    Feature f's runs are offsets[f] .. offsets[f+1] before, out_offsets[f] .. out_offsets[f+1] after. By merge
+    sort, as runs come in ascending stretches, on which numba's quicksort may take quadratic time.
     """
     written = 0
     out_offsets[0] = 0
@@ -51,8 +51,8 @@ def collapse_runs(offsets, out_offsets, values, counts):
 def choose_cuts(offsets, values, counts, max_bin, cut_offsets, cuts):
     """Cut points of each feature from its runs; room for cuts: sum(min(n_runs, max_bin)).
 
-    Up to max_bin distinct values: each is a bin. More: the value at each rank i/max_bin becomes a cut; where it
-    is one already (a heavy value, or the least one) the next distinct value does, so that heavy values stand
+    Up to max_bin distinct values: each is a bin. More: the value at each rank i/max_bin becomes a cut; where
+    it is one already (a heavy value, or the least one) the next distinct value does: heavy values stand
     alone. A rank adds at most one cut, hence at most max_bin bins. The last cut is float32's maximum.
     """
     written = 0
@@ -90,7 +90,7 @@ def choose_cuts(offsets, values, counts, max_bin, cut_offsets, cuts):
 
 @inline
 def find_bin(cuts, begin, end, value):
-    """The bin that `value` falls in: how many of cuts[begin : end-1] are <= value. The last cut is not asked."""
+    """The bin that `value` falls in: how many of cuts[begin : end-1] are <= value (the last is not asked)."""
     low = begin
     n = end - 1 - begin
     while n > 0:

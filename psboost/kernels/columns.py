@@ -45,8 +45,8 @@ def prefix_ends(offsets, rows, n_count_rows, ends):
 def find_runs(starts, ends, values, limit, run_offsets, run_values, run_counts, n_missing):
     """The distinct values of each column with their counts, for columns of at most `limit` distinct values.
 
-    Column f is values[starts[f] : ends[f]]. Its runs are run_offsets[f] .. run_offsets[f+1], values ascending;
-    a column of more distinct values gets none. NaN is counted in n_missing[f] alone. Room for runs:
+    Column f is values[starts[f] : ends[f]]. Its runs are run_offsets[f] .. run_offsets[f+1], in ascending
+    order; a column of more distinct values gets none. NaN is counted in n_missing[f] alone. Room for runs:
     sum(min(length, limit)).
 
     Most columns hold one value; the others go through a hash table of bit patterns (-0.0 is never stored),

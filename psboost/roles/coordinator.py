@@ -36,12 +36,17 @@ from psboost.wire.packing import unpack_ascending, unpack_integers
 
 @dataclass(frozen=True)
 class Round:
-    """What is known after a boosting round: its number (from 0), and metrics["set-metric"]."""
+    """What is known after a boosting round: its number (from 0), and metrics["set-metric"].
+
+    Drivers add the bytes sent by all roles so far, and the slowest role's seconds by stage.
+    """
 
     number: int
     n_rounds: int
     n_leaves: int
     metrics: dict[str, float]
+    bytes_sent: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

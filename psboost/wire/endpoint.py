@@ -8,6 +8,7 @@ An endpoint belongs to one thread: it must be used, and closed, by the thread th
 """
 
 import errno
+import os
 import socket
 import time
 from types import TracebackType
@@ -22,13 +23,14 @@ from psboost.wire.messages import Message
 
 _SPELLING = "write it as tcp://HOST:PORT, ipc://PATH or inproc://NAME"
 _ADVICE = {
-    zmq.EADDRINUSE: "stop the other process, take another port, or port 0 for any that is free",
+    zmq.EADDRINUSE: "stop the other process, take another address, or tcp port 0 for any that is free",
     zmq.EADDRNOTAVAIL: "listen at an address of this machine, or at tcp://*:PORT for all of them",
     errno.ENODEV: "listen at an address of this machine, or at tcp://*:PORT for all of them",
     errno.EACCES: "take a port above 1023, or another folder",
+    errno.ENAMETOOLONG: f"take a shorter folder: {zmq.IPC_PATH_MAX_LEN} bytes are the most for a path",
     errno.ENOENT: "make the folder first",
 }
-_MAX_IPC_PATH = zmq.IPC_PATH_MAX_LEN
+_RELEASE_SECONDS = 0.3  # sockets close in the background: an address may be free only a moment later
 
 
 class Endpoint:
@@ -152,16 +154,22 @@ class Endpoint:
         scheme, _, place = bind.partition("://")
         if scheme not in ("tcp", "ipc", "inproc") or not place:
             raise ClusterError(f"{self.name} cannot listen at {bind!r}: {_SPELLING}")
-        if scheme == "ipc":
-            _check_ipc_path(self.name, place)
         if scheme == "tcp" and place.endswith(":0"):
             bind = bind[:-1] + "*"
         self._listener = self._socket(zmq.PULL, bind)
-        try:
-            self._listener.bind(bind)
-        except zmq.ZMQError as error:
-            advice = _ADVICE.get(error.errno, _SPELLING)
-            raise ClusterError(f"{self.name} cannot listen at {bind}: {error}; {advice}") from error
+        deadline = time.monotonic() + _RELEASE_SECONDS
+        while True:
+            try:
+                if scheme == "ipc":
+                    _check_ipc_path(place)
+                self._listener.bind(bind)
+                break
+            except zmq.ZMQError as error:
+                if error.errno == zmq.EADDRINUSE and time.monotonic() < deadline:
+                    time.sleep(0.02)
+                    continue
+                advice = _ADVICE.get(error.errno, _SPELLING)
+                raise ClusterError(f"{self.name} cannot listen at {bind}: {error}; {advice}") from error
         self.address = self._listener.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
 
     def _socket(self, kind: int, address: str) -> zmq.Socket:
@@ -200,17 +208,16 @@ def local_host_towards(host: str) -> str:
     return local
 
 
-def _check_ipc_path(name: str, path: str) -> None:
-    """ZeroMQ takes over a path that is in use, so another listener has to be looked for."""
-    if len(path.encode()) > _MAX_IPC_PATH:
-        raise ClusterError(
-            f"{name} cannot listen at ipc://{path}: longer than {_MAX_IPC_PATH} bytes; use a shorter folder"
-        )
+def _check_ipc_path(path: str) -> None:
+    """ZMQError if somebody listens at the path: ZeroMQ itself would take it away from them."""
+    if len(path.encode()) > zmq.IPC_PATH_MAX_LEN:
+        raise zmq.ZMQError(errno.ENAMETOOLONG)
+    if not os.path.exists(path):
+        return
+    time.sleep(0.02)  # a listener that is closing removes its path, and should not remove ours
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(path)
         except OSError:
-            return
-    raise ClusterError(
-        f"{name} cannot listen at ipc://{path}: in use; stop the other process or take another path"
-    )
+            return  # left behind by a process that was killed
+    raise zmq.ZMQError(zmq.EADDRINUSE)

@@ -5,7 +5,7 @@ one frame of its own, and so does each array of a `tuple[np.ndarray, ...]`. `tre
 training a message belongs to (-1: before the first tree, or the tree's end), so what comes late is recognised.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -43,9 +43,10 @@ class AssignRoles(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class Beat(Message):
-    """any -> coordinator and back, about once a second: alive; with the bytes sent so far."""
+    """any -> coordinator and back, about once a second: alive; with bytes sent and seconds by stage so far."""
 
     bytes_sent: int = 0
+    seconds: dict = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

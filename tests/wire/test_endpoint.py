@@ -86,7 +86,7 @@ def check_endpoint(address, context):
         check_address_in_use(receiver, context)
         check_own_run_only(receiver, context)
         check_garbage(receiver, context)
-    with open_endpoint("again", address, context) as receiver:  # the address is free at once
+    with open_endpoint("again", receiver.address, context) as receiver:  # the address is free again
         assert receiver.receive(0) is None
 
 

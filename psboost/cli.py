@@ -1,0 +1,225 @@
+"""The psboost command: knows flags, exit codes and what is printed; does not know how anything is computed.
+
+Exit codes: 0 done, 1 the run failed, 2 a wrong flag, setting or file, 130 interrupted (Ctrl-C).
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from psboost.errors import DataError, ModelError, ParameterError, PSBoostError
+
+_DESCRIPTION = """\
+Gradient-boosted decision trees on data cut into row x column blocks.
+
+  psboost train train.svm --model model.json --grid 2x2 --servers 2 --eval test=test.svm
+  psboost predict model.json test.svm --out predictions.txt
+
+DATA is svmlight text (also .gz and .bz2) or a scipy .npz file. Settings come from flags, then PSBOOST_* environment
+variables, then the TOML file of --config, then the defaults.
+"""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command and exits the process with its code."""
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Runs the command; returns its exit code. Errors that psboost raises on purpose go to stderr as one line."""
+    args = _parser().parse_args(arguments)
+    try:
+        args.action(args)
+    except KeyboardInterrupt:
+        print("psboost: interrupted", file=sys.stderr)
+        return 130
+    except PSBoostError as error:
+        print(f"psboost {args.command}: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ParameterError | DataError | ModelError) else 1
+    except BrokenPipeError:
+        sys.stderr.close()
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    from psboost.config import add_flags
+
+    def command(name: str, text: str, action) -> argparse.ArgumentParser:
+        made = commands.add_parser(
+            name, help=text, description=text, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        made.set_defaults(action=action)
+        return made
+
+    parser = argparse.ArgumentParser(
+        "psboost", description=_DESCRIPTION, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    train = command("train", "Train a model, with all roles started on this machine.", _train)
+    add_flags(train)
+
+    predict = command("predict", "Predict with a model: locally, or block-distributed with --grid.", _predict)
+    predict.add_argument("model", metavar="MODEL.json", help="a model that psboost or XGBoost saved as JSON")
+    predict.add_argument("data", metavar="DATA", help="svmlight (also .gz, .bz2) or .npz; labels are ignored")
+    predict.add_argument("--out", metavar="FILE", required=True, help="where predictions go, one a line; - for stdout")
+    predict.add_argument("--output-margin", action="store_true", help="margins before the link, not probabilities")
+    predict.add_argument("--index-base", type=int, choices=(0, 1), default=1, help="number of the first feature (1)")
+    predict.add_argument("--grid", metavar="RxC", help="predict block-distributed on this grid of workers")
+    predict.add_argument("--servers", metavar="S", default="1", help="servers, with --grid (1)")
+    predict.add_argument(
+        "--transport", default="tcp", metavar="NAME", help="with --grid: tcp, ipc, inproc or memory (tcp)"
+    )
+    predict.add_argument("--report", metavar="FILE", help="with --grid: where to write seconds and bytes as JSON")
+
+    coordinator = command(
+        "coordinator",
+        "Train as `psboost train` does, but wait at the rendezvous for servers and workers that others start.",
+        _train,
+    )
+    _add_rendezvous(coordinator, "where to listen; port 0 takes any free one and prints it")
+    add_flags(coordinator)
+    for role in ("server", "worker"):
+        made = command(role, f"Join the coordinator at the rendezvous as one {role}, and serve until the end.", _member)
+        _add_rendezvous(made, "where the coordinator listens")
+        made.add_argument(
+            "--bind", metavar="HOST:PORT", help="where to listen (any free port of the address facing the coordinator)"
+        )
+        made.add_argument(
+            "--announce", metavar="HOST", help="the host that the others reach this role by, if it is not the one bound"
+        )
+        made.add_argument("--rank", type=int, default=-1, metavar="N", help="which one to be (the first that is free)")
+    return parser
+
+
+def _add_rendezvous(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--rendezvous", metavar="HOST:PORT", required=True, help=text)
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser, namespace, values, option_string=None):
+        import psboost
+
+        parser.exit(0, f"psboost {psboost.__version__}\n")
+
+
+# --- training
+
+
+def _train(args: argparse.Namespace) -> None:
+    """`psboost train` and `psboost coordinator`."""
+    from psboost.config import config_from_args
+
+    config = config_from_args(args, os.environ)
+    rendezvous = getattr(args, "rendezvous", None)
+    if rendezvous is not None and config.transport not in ("tcp", "ipc"):
+        raise ParameterError(f"--transport {config.transport}: roles of other processes need tcp or ipc")
+    outputs = [config.model, _mapper_path(config.model)] + ([config.report] if config.report else [])
+    for path in outputs:
+        _check_writable(path)
+    _prepare(config.quiet)
+
+    from psboost.progress import Progress
+    from psboost.training import train_files
+
+    with Progress(config.num_boost_round, quiet=config.quiet) as progress:
+        forest = train_files(config, progress, rendezvous)
+    forest.save_model(config.model)
+    forest.bin_mapper.save(_mapper_path(config.model))
+    if config.report:
+        _write_json(config.report, forest.report)
+    if not config.quiet:
+        from psboost.progress import summary
+
+        print(summary(forest.report))
+        print(f"model: {config.model}   bin mapper: {_mapper_path(config.model)}")
+
+
+def _mapper_path(model: Path) -> Path:
+    return model.with_name(model.name.removesuffix(".json") + ".bins.npz")
+
+
+def _check_writable(path: str | os.PathLike[str]) -> None:
+    """ParameterError before any work if `path` could not be written after it."""
+    path = Path(path)
+    folder = path.parent
+    if path.is_dir():
+        raise ParameterError(f"{path} is a directory: name a file to write to")
+    if not folder.is_dir():
+        raise ParameterError(f"{path} cannot be written: there is no folder {folder}; make it first")
+    if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+        raise ParameterError(f"{path} cannot be written: no permission; choose another place")
+
+
+def _write_json(path: str | os.PathLike[str], content: dict) -> None:
+    import json
+
+    temporary = Path(path).with_name(Path(path).name + ".part")
+    temporary.write_text(json.dumps(content, indent=1) + "\n")
+    os.replace(temporary, path)
+
+
+def _prepare(quiet: bool) -> None:
+    """Compiles the kernels if this installation has not done so, and says that it does."""
+    from psboost.kernels.prepare import prepare
+
+    prepare(None if quiet else lambda text: print(f"psboost: {text}", file=sys.stderr, flush=True))
+
+
+# --- roles
+
+
+def _member(args: argparse.Namespace) -> None:
+    """`psboost server` and `psboost worker`."""
+    import signal
+
+    _prepare(quiet=False)
+    from psboost.cluster.launch import make_member_role
+    from psboost.cluster.member import run_member
+
+    def leave(number, frame):
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, leave)
+    run_member(
+        args.command, make_member_role, rendezvous=args.rendezvous, bind=args.bind, announce=args.announce,
+        rank=args.rank,
+    )  # fmt: skip
+
+
+# --- prediction
+
+
+def _predict(args: argparse.Namespace) -> None:
+    """`psboost predict`."""
+    if args.out != "-":
+        _check_writable(args.out)
+    if args.report:
+        _check_writable(args.report)
+    _prepare(quiet=False)
+    from psboost.boosting.forest import load_model
+    from psboost.training import predict_file
+
+    forest = load_model(args.model)
+    predictions, report = predict_file(
+        forest, args.data, output_margin=args.output_margin, index_base=args.index_base, grid=args.grid,
+        servers=args.servers, transport=args.transport,
+    )  # fmt: skip
+    _write_numbers(args.out, predictions)
+    if args.report:
+        _write_json(args.report, report)
+
+
+def _write_numbers(out: str, numbers) -> None:
+    """One number a line, each the shortest text that reads back as the same float32; all of them or no file."""
+    lines = "".join(f"{number}\n" for number in numbers.astype(str))
+    if out == "-":
+        sys.stdout.write(lines)
+        return
+    temporary = f"{out}.part"
+    with open(temporary, "w") as file:
+        file.write(lines)
+    os.replace(temporary, out)

@@ -1,0 +1,77 @@
+"""Knows which roles a training or a prediction has, and starts them here or in processes; does not know sockets."""
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+
+from psboost.cluster.costs import Costs, Stopwatch
+from psboost.cluster.inputs import DataInput
+from psboost.cluster.processes import rendezvous_for, run_cluster
+from psboost.cluster.runner import Listener
+from psboost.data.bin_mapper import BinMapper
+from psboost.errors import ProtocolError
+from psboost.roles.coordinator import Coordinator, Round, Training
+from psboost.roles.job import Job
+from psboost.roles.role import COORDINATOR, Role
+from psboost.roles.server import Server
+from psboost.roles.worker import Worker
+
+
+def train_in_processes(
+    job: Job,
+    data: DataInput,
+    eval_data: tuple[DataInput, ...],
+    *,
+    transport: str,
+    on_round: Callable[[Round], bool | None] | None = None,
+    bin_mapper: BinMapper | None = None,
+    rendezvous: str | None = None,
+    on_join: Callable[[str, int], None] | None = None,
+    on_wait: Callable[[], None] | None = None,
+) -> tuple[Training, dict[str, Costs]]:
+    """Trains with the coordinator in this process and every other role in one of its own.
+
+    With `rendezvous`, others start the servers and workers, and the coordinator listens there; without, they are started
+    here. `on_join` and `on_wait` as in run_cluster.
+    """
+    stopwatch = Stopwatch()
+    heard: list[Listener] = []
+
+    def with_costs(round_: Round) -> bool | None:
+        if on_round is None:
+            return None
+        return on_round(replace(round_, bytes_sent=heard[0].bytes_sent, seconds=heard[0].seconds))
+
+    coordinator = Coordinator(job, stopwatch, with_costs, bin_mapper)
+    spec = {
+        "task": "train",
+        "job": job.to_dict(),
+        "data": data.to_dict(),
+        "eval_data": [one.to_dict() for one in eval_data],
+    }
+    with nullcontext(rendezvous) if rendezvous else rendezvous_for(transport) as address:
+        costs = run_cluster(
+            coordinator,
+            {"server": job.servers, "worker": job.workers},
+            spec,
+            rendezvous=address,
+            start_members=rendezvous is None,
+            stopwatch=stopwatch,
+            on_wait=on_wait,
+            on_start=heard.append,
+            on_join=on_join,
+        )
+    return coordinator.result, costs
+
+
+def make_member_role(name: str, spec: dict, stopwatch: Stopwatch) -> Role:
+    """The role that a member process plays, from its name and what AssignRoles carries."""
+    kind, _, number = name.partition(" ")
+    if spec["task"] == "train":
+        job = Job.from_dict(spec["job"])
+        if kind == "server":
+            return Server(job, int(number), stopwatch)
+        r, c = (int(part) for part in number.split(","))
+        sources = [DataInput.from_dict(fields).open() for fields in (spec["data"], *spec["eval_data"])]
+        return Worker(job, r, c, sources[0], sources[1:], stopwatch)
+    raise ProtocolError(f"{COORDINATOR}: unknown task {spec['task']!r}")

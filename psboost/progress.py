@@ -1,0 +1,108 @@
+"""Knows how a run is shown to a person: live on a terminal, plain lines elsewhere; does not know how it runs."""
+
+import sys
+import time
+from contextlib import suppress
+
+from psboost.roles.coordinator import Round
+
+
+class Progress:
+    """Shows joining, preparation and rounds on stderr; a context manager."""
+
+    def __init__(self, n_rounds: int, quiet: bool = False):
+        self._quiet, self._n_rounds = quiet, n_rounds
+        self._live = sys.stderr.isatty() and not quiet
+        self._bar = None
+        self._joined = ""
+        self._begin = self._last = time.monotonic()
+        self._n_done = 0
+
+    def __enter__(self) -> "Progress":
+        if self._live:
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=self._n_rounds, unit="round", dynamic_ncols=True, file=sys.stderr)
+            self._bar.set_description("starting")
+        return self
+
+    def __exit__(self, *exc_info) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def joining(self, address: str, n_missing: int) -> None:
+        """Called while roles are missing."""
+        text = f"waiting at {address} for {n_missing} more {'role' if n_missing == 1 else 'roles'}"
+        if self._bar is not None:
+            self._bar.set_description(text)
+        elif not self._quiet and not self._joined:
+            print(f"psboost: {text}", file=sys.stderr, flush=True)
+        self._joined = text
+
+    def waiting(self) -> None:
+        """Called while nothing arrives."""
+        if self._bar is not None:
+            if self._n_done == 0:
+                self._bar.set_description("reading, sketching, binning")
+            self._bar.refresh()
+
+    def round(self, round_: Round) -> None:
+        """Called after each round."""
+        now = time.monotonic()
+        metrics = "  ".join(f"{name} {value:.5f}" for name, value in round_.metrics.items())
+        self._n_done = round_.number + 1
+        if self._bar is not None:
+            seconds = "  ".join(f"{stage} {s:.1f}s" for stage, s in longest(round_.seconds))
+            self._bar.set_description("training")
+            self._bar.set_postfix_str("  ".join(filter(None, (metrics, human_bytes(round_.bytes_sent), seconds))))
+            self._bar.update(1)
+        elif not self._quiet:
+            line = f"[{round_.number}]  {metrics}  {round_.n_leaves} leaves  {now - self._last:.2f} s"
+            with suppress(BrokenPipeError):
+                print(line.replace("]    ", "]  "), file=sys.stderr, flush=True)
+        self._last = now
+
+
+def longest(seconds: dict[str, float], n: int = 3) -> list[tuple[str, float]]:
+    """The stages that took longest."""
+    return sorted(seconds.items(), key=lambda item: -item[1])[:n]
+
+
+def human_bytes(n: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if n < 1000:
+            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1000
+    return f"{n:.1f} TB"
+
+
+def summary(report: dict) -> str:
+    """The end of a run as text: metrics, seconds by stage, bytes by message kind beside dense histograms'."""
+    seconds, dense = report["seconds"], report["dense"]
+    lines = []
+    if report["evaluation"]:
+        lines.append("  ".join(f"{name} {log[-1]:.5f}" for name, log in report["evaluation"].items()))
+    features = report["features"]
+    lines += [
+        f"{report['rows']:,} rows, {features['declared']:,} features declared, {features['stored']:,} stored, "
+        f"{features['splittable']:,} splittable, {report['bins']:,} bins, {report['trees']} trees",
+        "",
+        "seconds    " + "  ".join(f"{stage} {s:.2f}" for stage, s in seconds.items()),
+    ]
+    for group, stages in report["stages"].items():
+        if stages:
+            lines.append(f"  {group:<12}" + "  ".join(f"{stage} {s:.2f}" for stage, s in stages.items()))
+    lines += ["", f"{'bytes sent':<18}{'messages':>10}{'payload':>12}{'on the wire':>13}"]
+    for kind, sums in sorted(report["bytes"].items(), key=lambda item: -item[1]["wire"]):
+        lines.append(
+            f"  {kind:<16}{sums['messages']:>10,}{human_bytes(sums['payload']):>12}{human_bytes(sums['wire']):>13}"
+        )
+    wire = sum(sums["wire"] for sums in report["bytes"].values())
+    lines.append(f"  {'all':<16}{'':>10}{'':>12}{human_bytes(wire):>13}")
+    if dense["bytes"]:
+        sparse = report["bytes"].get("PushHistograms", {"wire": 0})["wire"]
+        ratio = f": {dense['bytes'] / sparse:,.0f} times as many" if sparse else "; here none are sent"
+        lines.append(
+            f"  dense histograms, all-reduced by {dense['workers']} row shards: {human_bytes(dense['bytes'])}{ratio}"
+        )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,156 @@
+"""Blocks: bin ids by row and rows by bin id, beside a naive twin; what falls in no bin, and too many bins."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psboost.data.block import Block, bin_offsets_of
+from psboost.data.columns import to_columns
+from psboost.data.sketches import CutPoints, Sketches
+from psboost.errors import DataError
+from psboost.kernels import binning as kernels
+from tests.naive import binning as naive
+
+FLOAT_MAX = float(np.finfo(np.float32).max)
+VALUES = st.sampled_from([-3.0, -1.0, 0.5, 1.0, 1.5, 2.0, float("nan"), float("inf"), FLOAT_MAX])
+CUTS = st.one_of(
+    st.just([]),
+    st.sets(st.sampled_from([-1.0, 0.0, 1.0, 1.25, 2.0])).map(lambda cuts: [*sorted(cuts), FLOAT_MAX]),
+)
+
+
+@st.composite
+def problem(draw):
+    """(rows as lists of (feature, value), cuts by feature, has_missing by feature)"""
+    cuts = draw(st.lists(CUTS, max_size=5))
+    has_missing = [int(bool(own) and draw(st.booleans())) for own in cuts]
+    features = st.sets(st.integers(0, len(cuts) - 1)) if cuts else st.just(set())
+    rows = [[(f, draw(VALUES)) for f in sorted(draw(features))] for _ in range(draw(st.integers(0, 8)))]
+    return rows, cuts, has_missing
+
+
+def columns_of(rows, n_features):
+    indptr = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum([len(row) for row in rows], out=indptr[1:])
+    features = np.array([f for row in rows for f, _ in row], np.int32)
+    return to_columns(indptr, features, np.array([v for row in rows for _, v in row], np.float32), n_features)
+
+
+def cut_points_of(cuts, has_missing):
+    offsets = np.cumsum([0, *map(len, cuts)])
+    values = np.array([cut for own in cuts for cut in own], np.float32)
+    return CutPoints(offsets, values, np.array(has_missing, np.uint8))
+
+
+def check(rows, cuts, has_missing, zero_as_missing):
+    block = Block.build(columns_of(rows, len(cuts)), cut_points_of(cuts, has_missing), zero_as_missing)
+    by_row, postings = naive.scatter_bins(
+        naive.scatter_columns(rows, len(cuts)), cuts, has_missing, not zero_as_missing, len(rows)
+    )
+    assert (block.n_rows, block.n_features, block.n_bins) == (len(rows), len(cuts), len(postings))
+    assert [block.bins[b:e].tolist() for b, e in zip(block.indptr, block.indptr[1:], strict=False)] == by_row
+    held = zip(block.posting_offsets, block.posting_offsets[1:], strict=False)
+    assert [block.posting_rows[b:e].tolist() for b, e in held] == postings
+    assert np.diff(block.bin_offsets).tolist() == [len(c) + m for c, m in zip(cuts, has_missing, strict=True)]
+    assert block.n_cuts.tolist() == [len(own) for own in cuts]
+    zero = [-1 if zero_as_missing or not own else naive.bin_columns(0.0, own, 0, False) for own in cuts]
+    assert block.zero_bin.tolist() == zero
+    return block
+
+
+@given(problem(), st.booleans())
+def test_block_is_that_of_the_naive_twin(data, zero_as_missing):
+    rows, cuts, has_missing = data
+    block = check(rows, cuts, has_missing, zero_as_missing)
+    dtypes = {f.name: getattr(block, f.name).dtype for f in fields(block) if f.name[:2] != "n_" or f.name == "n_cuts"}
+    wide = {"indptr", "posting_offsets"}
+    assert dtypes == {name: np.dtype(np.int64 if name in wide else np.int32) for name in dtypes}
+
+
+def test_block_with_the_kernels_as_plain_python(monkeypatch):
+    for name in ("bin_columns", "find_zero_bins", "count_rows", "scatter_bins"):
+        monkeypatch.setattr(kernels, name, getattr(kernels, name).py_func)
+
+    @given(problem(), st.booleans())
+    def test(data, zero_as_missing):
+        check(*data, zero_as_missing)
+
+    test()
+
+
+@given(st.lists(st.floats(width=32, allow_nan=False), max_size=9), st.floats(width=32, allow_nan=False))
+def test_value_below_a_cut_exactly_when_its_bin_is_not_above(others, value):
+    cuts = np.array(sorted({c for c in others if c < FLOAT_MAX}) + [FLOAT_MAX], np.float32)
+    found = kernels.find_bin(cuts, 0, len(cuts), np.float32(value))
+    assert kernels.find_bin.py_func(cuts, 0, len(cuts), np.float32(value)) == found
+    if value < FLOAT_MAX:
+        assert [value < float(cut) for cut in cuts] == [found <= b for b in range(len(cuts))]
+    else:
+        assert found == len(cuts) - 1
+
+
+@pytest.mark.parametrize("kind", ["kll", "exact"])
+@pytest.mark.parametrize("zero_as_missing", [True, False])
+def test_values_and_their_bins_agree_with_the_cut_points(kind, zero_as_missing):
+    rng = np.random.default_rng(0)
+    n_rows, n_train, n_features = 3000, 2500, 6
+    table = rng.standard_normal((n_rows, n_features)).astype(np.float32)
+    table[:, 1] = np.round(table[:, 1])
+    table[:, 2] = 1
+    table[:, 3] = 0
+    table[rng.random(table.shape) < 0.3] = 0
+    if not zero_as_missing:
+        table[rng.random(table.shape) < 0.1] = np.nan
+    rows = [[(f, row[f]) for f in np.flatnonzero(row)] for row in table]
+    columns = columns_of(rows, n_features)
+    sketches = Sketches.summarise(columns, 0, n_features, n_train, max_bin=32, kind=kind)
+    points = sketches.cut_points(max_bin=32, zero_as_missing=zero_as_missing, n_rows=n_train)
+    block = Block.build(columns, points, zero_as_missing)
+    assert block.n_cuts.max() == 32
+    for row in range(n_rows):
+        for bin_id in block.bins[block.indptr[row] : block.indptr[row + 1]].tolist():
+            f = int(np.searchsorted(block.bin_offsets, bin_id, side="right")) - 1
+            b = bin_id - block.bin_offsets[f]
+            own = points.cuts[points.offsets[f] : points.offsets[f + 1]]
+            value = table[row, f]
+            if b == len(own):
+                assert np.isnan(value)
+            else:
+                assert value < own[b]
+                assert b == 0 or value >= own[b - 1]
+    known = np.diff(points.offsets) > 0
+    assert len(block.bins) == np.count_nonzero(table[:, known])
+    train = np.diff(block.posting_offsets)
+    numeric = np.ones(block.n_bins, bool)
+    numeric[block.zero_bin[known] + block.bin_offsets[:-1][known]] = zero_as_missing
+    assert train[numeric].min() > 0
+
+
+def test_empty_blocks():
+    check([], [], [], True)
+    check([[], []], [], [], False)
+    check([], [[1.0, FLOAT_MAX], []], [0, 0], True)
+    check([[]], [[FLOAT_MAX], []], [1, 0], False)
+
+
+def test_one_row():
+    check([[(0, 1.0), (2, float("nan"))]], [[FLOAT_MAX], [0.5, FLOAT_MAX], [FLOAT_MAX]], [0, 0, 1], False)
+
+
+def test_more_bins_than_int32_holds_are_refused():
+    class Huge:
+        offsets = np.array([0, 2**31 - 2, 2**31 - 1])
+        has_missing = np.zeros(2, np.uint8)
+
+    with pytest.raises(DataError, match="2147483647 bins"):
+        bin_offsets_of(Huge)
+    Huge.offsets = Huge.offsets - [0, 1, 1]
+    assert bin_offsets_of(Huge).tolist() == Huge.offsets.tolist()
+
+
+def test_cut_points_of_other_features_are_refused():
+    with pytest.raises(DataError, match="1 features for a block of 2"):
+        Block.build(columns_of([[]], 2), cut_points_of([[FLOAT_MAX]], [0]), True)

@@ -1,0 +1,81 @@
+"""Slow twins of psboost/kernels/columns.py and binning.py: plain Python on lists; knows no arrays of offsets."""
+
+import math
+from collections import Counter
+
+FLOAT_MAX = 3.4028234663852886e38
+
+
+def scatter_columns(rows, n_features):
+    """Columns as lists of (row, value) from rows as lists of (feature, value)."""
+    columns = [[] for _ in range(n_features)]
+    for row, held in enumerate(rows):
+        for feature, value in held:
+            columns[feature].append((row, value))
+    return columns
+
+
+def find_runs(values):
+    """([(value, count), ...] ascending, number of NaNs) of a list of values."""
+    numbers = [value for value in values if not math.isnan(value)]
+    return sorted(Counter(numbers).items()), len(values) - len(numbers)
+
+
+def collapse_runs(*parts):
+    """The sum of several lists of (value, count)."""
+    total = Counter()
+    for part in parts:
+        for value, count in part:
+            total[value] += count
+    return sorted(total.items())
+
+
+def choose_cuts(runs, max_bin):
+    """Cuts of one feature from its (value, count) runs, by looking every rank up in the sorted values."""
+    distinct = [value for value, _ in runs]
+    if not distinct:
+        return []
+    if len(distinct) <= max_bin:
+        chosen = distinct[1:]
+    else:
+        total = sum(count for _, count in runs)
+        chosen = []
+        last = distinct[0]
+        for rank in range(1, max_bin):
+            up_to = 0
+            for value, count in runs:
+                up_to += count
+                if up_to * max_bin > rank * total:
+                    break
+            if value == last:
+                value = next((greater for greater in distinct if greater > last), last)
+            if value > last:
+                chosen.append(value)
+                last = value
+    return [cut for cut in chosen if cut < FLOAT_MAX] + [FLOAT_MAX]
+
+
+def bin_columns(value, cuts, has_missing, keep_nan):
+    """The bin within the feature of one value; None if it is left out."""
+    if not cuts:
+        return None
+    if math.isnan(value):
+        if has_missing:
+            return len(cuts)
+        return len(cuts) - 1 if keep_nan else None
+    return next((b for b, cut in enumerate(cuts) if value < cut), len(cuts) - 1)
+
+
+def scatter_bins(columns, cuts, has_missing, keep_nan, n_rows):
+    """(rows as lists of bin ids, rows by bin id) of columns as lists of (row, value)."""
+    rows = [[] for _ in range(n_rows)]
+    postings = []
+    for column, own_cuts, missing in zip(columns, cuts, has_missing, strict=True):
+        first = len(postings)
+        postings += [[] for _ in range(len(own_cuts) + missing)]
+        for row, value in column:
+            bin_ = bin_columns(value, own_cuts, missing, keep_nan)
+            if bin_ is not None:
+                postings[first + bin_].append(row)
+                rows[row].append(first + bin_)
+    return [sorted(bins) for bins in rows], postings
