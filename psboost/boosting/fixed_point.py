@@ -13,6 +13,7 @@ from psboost.boosting.losses import Bounds
 from psboost.kernels import gradients as kernels
 
 _SUM_BITS = 62
+_UNREACHABLE = 2.0**_SUM_BITS  # more than any sum; as large as int64 can hold with ease
 
 
 def power_above(x: float) -> int:
@@ -56,12 +57,14 @@ def rows_per_sum(grad_bits: int) -> int:
 
 def least_units(min_child_weight: float, step: float) -> int:
     """The smallest integer sum_hess that is at least min_child_weight; 1 at least, an empty child is none."""
-    return max(1, math.ceil(min_child_weight / step))
+    return max(1, math.ceil(min(min_child_weight / step, _UNREACHABLE)))
 
 
 def least_rows(min_child_weight: float, bounds: Bounds, steps: Steps) -> int:
     """A feature stored in fewer rows than this can never be split (D3), however the gradients are rounded."""
-    return max(1, math.ceil(min_child_weight / (bounds.hess + steps.hess))) if bounds.hess > 0 else 1
+    if bounds.hess <= 0:
+        return 1
+    return max(1, math.ceil(min(min_child_weight / (bounds.hess + steps.hess), _UNREACHABLE)))
 
 
 def rounding_key(seed: int, tree: int) -> np.uint64:

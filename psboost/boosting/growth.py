@@ -30,7 +30,8 @@ class Frontier:
 
     def positions(self, nodes: np.ndarray) -> list[int]:
         """Where in `open` the nodes stand."""
-        return [self.open.index(node) for node in nodes]
+        place = {node: i for i, node in enumerate(self.open)}
+        return [place[int(node)] for node in nodes]
 
 
 def feature_range(

@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from psboost.boosting.forest import base_margin
 from psboost.errors import DataError, ParameterError
 from psboost.kernels import gradients as kernels
+
+FLOAT_MAX = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Logistic:
         """The margin of a base_score; ParameterError unless it lies between 0 and 1."""
         if not 0.0 < base_score < 1.0:
             raise ParameterError(f"base_score={base_score:g}: {self.name} wants a probability between 0 and 1")
-        return np.float32(-np.log(np.float32(1.0) / np.float32(base_score) - np.float32(1.0)))
+        return base_margin(self.name, base_score)
 
 
 class SquaredError:
@@ -60,7 +63,15 @@ class SquaredError:
     name = "reg:squarederror"
     bounded = False
 
-    def check_labels(self, labels: np.ndarray, name: str) -> np.ndarray:  # noqa: ARG002
+    def check_labels(self, labels: np.ndarray, name: str) -> np.ndarray:
+        """The labels. DataError names the first row whose label float32, and so a margin, cannot hold."""
+        held = np.abs(labels) <= FLOAT_MAX
+        if not held.all():
+            row = int(np.argmin(held))
+            raise DataError(
+                f"{name}: label {labels[row]:g} (row {row} of the part that was read): {self.name} wants labels within "
+                f"+-{FLOAT_MAX:g}; scale them"
+            )
         return labels
 
     def bounds(self, max_weight: float, max_label: float) -> Bounds:
@@ -75,6 +86,9 @@ class SquaredError:
         return float(np.float32(-sum_grad / sum_hess)) if sum_hess > 0 else 0.0
 
     def margin_of(self, base_score: float) -> np.float32:
+        """The margin of a base_score: itself; ParameterError if float32 cannot hold it."""
+        if not abs(base_score) <= FLOAT_MAX:
+            raise ParameterError(f"base_score={base_score:g}: {self.name} wants a number within +-{FLOAT_MAX:g}")
         return np.float32(base_score)
 
 

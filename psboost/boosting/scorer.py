@@ -111,19 +111,19 @@ class Scorer:
     def _walk(self, rows, margins):
         if self._walked is None:
             self._walked = self._nodes.steps()
-        steps, roots = self._walked
+        steps, roots, depths = self._walked
         k = max(len(self.features), 1)
         n_together = min(max(1, CACHE_BYTES // (4 * k)), 64)
         scoring.walk(
             rows.indptr, rows.features, rows.values, self._skip_zeros, self._unstored, steps, roots,
-            len(self.features), np.empty(n_together * k, np.float32), margins,
+            depths, len(self.features), np.empty(n_together * k, np.float32), margins,
         )  # fmt: skip
 
     def _walk_is_faster(self, rows) -> bool:
         """Whether the stored values meet so many nodes that going down each tree touches fewer."""
         n_rows = max(len(rows.indptr) - 1, 1)
         n_met = self._nodes.n_inner / max(len(self.features), 1) * len(rows.values) / n_rows
-        return n_met > WALK_FROM * self._nodes.path_length
+        return n_met > WALK_FROM * self._nodes.depths().sum()
 
     def _chunks(self):
         """(first tree, number of trees), so many that their lists stay in cache."""
@@ -218,16 +218,15 @@ class _Nodes:
     def n_inner(self) -> int:
         return int((self.left >= 0).sum())
 
-    @property
-    def path_length(self) -> float:
-        """Nodes on the way down to the average leaf, summed over the trees."""
+    def depths(self) -> np.ndarray:
+        """float64 (n_trees): how many nodes lead to the average leaf."""
         n_leaves = np.zeros(len(self.n_words))
         depths = np.zeros(len(self.n_words))
         for depth, nodes in enumerate(self.levels):
             leaves = np.bincount(self.tree[nodes[self.left[nodes] < 0]], minlength=len(depths))
             n_leaves += leaves
             depths += depth * leaves
-        return float((depths / n_leaves).sum())
+        return depths / n_leaves
 
     @property
     def n_list_bytes(self) -> np.ndarray:
@@ -265,19 +264,19 @@ class _Nodes:
         np.cumsum(np.bincount(key, minlength=3 * len(self.features)), out=starts[1:])
         return _Lists(starts, records[order], word_begin, leaf_values)
 
-    def steps(self) -> tuple[np.ndarray, np.ndarray]:
-        """STEP records, each tree's together, right children beside left ones, and where the trees begin."""
+    def steps(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """STEP records, each tree's together, where the trees begin and how many steps to take."""
         order = np.concatenate(self.levels)
         order = order[np.argsort(self.tree[order], kind="stable")]
         place = np.empty(len(order), np.int32)
         place[order] = np.arange(len(order))
         inner = self.left[order] >= 0
         steps = np.empty(len(order), scoring.STEP)
-        steps["threshold"] = self.threshold[order]
-        steps["feature"] = 2 * self.position[order] + self.missing_left[order]
-        steps["left"] = np.where(inner, place[self.left[order]], -1)
+        steps["threshold"] = np.where(inner, self.threshold[order], np.nan)
+        steps["feature"] = np.where(inner, 2 * self.position[order] + self.missing_left[order], 0)
+        steps["left"] = np.where(inner, place[self.left[order]], np.arange(len(order)) - 1)
         steps["value"] = self.value[order]
-        return steps, self.begin[:-1]
+        return steps, self.begin[:-1], np.ceil(self.depths()).astype(np.int64)
 
 
 def _ones_below(n) -> np.ndarray:

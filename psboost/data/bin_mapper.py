@@ -98,7 +98,7 @@ class BinMapper:
     def load(path: str | Path) -> "BinMapper":
         """The mapper in `path`. Raises ModelError if the file cannot be read or is not such a mapper."""
         try:
-            with np.load(path, allow_pickle=False) as archive:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
                 arrays = {name: archive[name] for name in _ARRAYS}
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise ModelError(f"{path} is no bin mapper: {error}") from error

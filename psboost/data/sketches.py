@@ -17,7 +17,6 @@ from psboost.kernels.columns import find_runs, prefix_ends
 KINDS = ("kll", "exact")
 _MAX_K = 65535  # datasketches' bound
 _UINTS = (np.uint8, np.uint16, np.uint32, np.uint64)
-_RETAINED = np.dtype([("value", np.float32), ("weight", np.int64)])
 
 
 @dataclass(frozen=True)
@@ -261,10 +260,11 @@ class Sketches:
         buffer = serial.tobytes()
         for feature, size, end in zip(sketched.tolist(), sizes.tolist(), ends.tolist(), strict=True):
             try:
-                klls[feature] = kll_floats_sketch.deserialize(buffer[end - size : end])
+                klls[feature] = kll = kll_floats_sketch.deserialize(buffer[end - size : end])
+                _require(kll.k == _k_for(max_bin) and kll.n > 0, "a sketch of another size")
+                _require(not np.isnan(_weighted(kll)[0]).any(), "NaN in a sketch")
             except (IndexError, ValueError, RuntimeError) as error:
                 raise ProtocolError(f"the sketch of feature {feature} is damaged: {error}") from error
-            _require(klls[feature].k == _k_for(max_bin) and klls[feature].n > 0, "a sketch of another size")
         runs = _Runs(offsets, np.ascontiguousarray(values), counts.astype(np.int64))
         return Sketches(max_bin, kind, runs, n_missing, klls)
 
@@ -277,9 +277,26 @@ def _k_for(max_bin: int) -> int:
 
 
 def _weighted(kll: kll_floats_sketch) -> tuple[np.ndarray, np.ndarray]:
-    """The values that a sketch retains, in no order, and how many each stands for."""
-    retained = np.fromiter(kll, _RETAINED, kll.num_retained)
-    return retained["value"], retained["weight"]
+    """The values that a sketch retains, in no order, and how many each stands for.
+
+    Read from the serial form, which datasketches keeps the same over versions and languages (its Python
+    iterator says 1 for every weight):
+
+        bytes 0..20  preamble; its byte 18 is n_levels (8 bytes of it if n = 1)
+        uint32       levels (n_levels): level i's values begin at levels[i] - levels[0]; each stands for 2^i
+        float32      least value, greatest value, then the retained values
+    """
+    serial = kll.serialize()
+    if kll.n == 1:
+        return np.frombuffer(serial, np.float32, 1, 8), np.ones(1, np.int64)
+    n_levels = serial[18]
+    begins = np.frombuffer(serial, np.uint32, n_levels, 20).astype(np.int64)
+    values = np.frombuffer(serial, np.float32, kll.num_retained, 20 + 4 * n_levels + 8)
+    sizes = np.diff(begins - begins[0], append=len(values))
+    weights = np.repeat(np.int64(1) << np.arange(n_levels), sizes)
+    if weights.sum() != kll.n:
+        raise DataError(f"a sketch of {kll.n} values holds {weights.sum()}: unknown form of datasketches")
+    return values, weights
 
 
 def _runs_of(held: dict[int, tuple[np.ndarray, np.ndarray]], n_features: int) -> _Runs:

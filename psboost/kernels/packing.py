@@ -102,7 +102,8 @@ def pack_blocks(values, position, words):
                 if above != _0:
                     position = _put(words, position, np.uint64(k - begin), _7)
                     position = _put(words, position, above, patch_width)
-        position = (position + _7) & ~_7
+        # put, not skipped: the next word has to be cleared even if the last value ended in this one
+        position = _put(words, position, _0, (~position + _1) & _7)
     return position
 
 
@@ -171,7 +172,7 @@ def take_gaps(offsets, ids, gaps):
             here = np.int64(ids[k])
             if here <= previous:
                 return False
-            gaps[k] = np.uint64(here - previous - 1)
+            gaps[k] = np.uint64(here - 1 - previous)  # in this order it cannot overflow
             previous = here
     return True
 

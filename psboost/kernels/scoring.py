@@ -35,7 +35,8 @@ from psboost.kernels.compile import (
 )
 
 NODE = np.dtype([("threshold", np.float32), ("word", np.int32), ("mask", np.uint64)])
-# A step of a walk: leaf if left < 0, else the right child is left + 1; feature = 2 * position + default_left.
+# A step of a walk. The right child is left + 1, feature is 2 * position + default_left. A leaf's threshold is NaN
+# and its left child the place before it, so that a walk that goes on from a leaf stays there.
 STEP = np.dtype([("threshold", np.float32), ("feature", np.int32), ("left", np.int32), ("value", np.float32)])
 
 _NODES = types.Array(numba.from_dtype(NODE), 1, "C", readonly=True)
@@ -65,17 +66,17 @@ def _narrow(begin, end, features, values, skip_zeros, starts, nodes, state):
         value = values[i]
         at = 3 * int64(features[i])
         if value != value:
-            for j in range(starts[at + 2], starts[at + 3]):
-                state[nodes[j].word] &= nodes[j].mask
+            for j in range(uint64(starts[at + 2]), uint64(starts[at + 3])):
+                state[uint64(nodes[j].word)] &= nodes[j].mask
         elif value != float32(0) or not skip_zeros:
-            for j in range(starts[at], starts[at + 1]):
+            for j in range(uint64(starts[at]), uint64(starts[at + 1])):
                 if value < nodes[j].threshold:
                     break
-                state[nodes[j].word] &= nodes[j].mask
-            for j in range(starts[at + 1], starts[at + 2]):
+                state[uint64(nodes[j].word)] &= nodes[j].mask
+            for j in range(uint64(starts[at + 1]), uint64(starts[at + 2])):
                 if not value < nodes[j].threshold:
                     break
-                state[nodes[j].word] &= nodes[j].mask
+                state[uint64(nodes[j].word)] &= nodes[j].mask
 
 
 @kernel(
@@ -160,18 +161,31 @@ def add_exits(
         margins[row] = margin
 
 
+@inline
+def _step(steps, at, cells, base):
+    feature = uint64(steps[at].feature)
+    value = cells[base + (feature >> _ONE)]
+    by_value = uint64(value < steps[at].threshold)
+    by_default = uint64(value != value) & feature
+    return uint64(steps[at].left) + (_ONE - (by_value | by_default & _ONE))
+
+
 @kernel(
     void(
-        IN[int64], IN[int32], IN[float32], boolean, float32, _STEPS, IN[int64], int64,
+        IN[int64], IN[int32], IN[float32], boolean, float32, _STEPS, IN[int64], IN[int64], int64,
         OUT[float32], OUT[float32],
     )
 )  # fmt: skip
 def walk(
-    indptr, features, values, skip_zeros, unstored, steps, roots, n_features,
+    indptr, features, values, skip_zeros, unstored, steps, roots, depths, n_features,
     cells,    # OUT: scratch, n_features places for each of some rows
     margins,  # OUT: each row's leaf values are added, tree by tree
 ):  # fmt: skip
-    """A few rows at a time are laid out densely (NaN is missing) and walked down each tree in turn."""
+    """A few rows at a time are laid out densely (NaN is missing) and walked down each tree in turn.
+
+    The first depths[tree] steps are taken without asking whether a leaf is reached, and none asks which way to
+    go: with no branch to guess wrong, a core works on several rows at once.
+    """
     cells[:] = unstored
     n_together = len(cells) // max(n_features, 1)
     for begin in range(0, len(margins), n_together):
@@ -181,18 +195,14 @@ def walk(
             for i in range(indptr[row], indptr[row + 1]):
                 if values[i] != float32(0) or not skip_zeros:
                     cells[base + features[i]] = values[i]
-        for root in roots:
+        for tree in range(len(roots)):
             for row in range(begin, end):
-                base = (row - begin) * n_features
-                at = root
-                left = int64(steps[at].left)
-                while left >= 0:
-                    value = cells[base + (steps[at].feature >> 1)]
-                    goes_left = value < steps[at].threshold
-                    if value != value:
-                        goes_left = (steps[at].feature & 1) == 1
-                    at = left + (0 if goes_left else 1)
-                    left = int64(steps[at].left)
+                base = uint64((row - begin) * n_features)
+                at = uint64(roots[tree])
+                for _ in range(depths[tree]):
+                    at = _step(steps, at, cells, base)
+                while steps[at].threshold == steps[at].threshold:
+                    at = _step(steps, at, cells, base)
                 margins[row] += steps[at].value
         for row in range(begin, end):
             base = (row - begin) * n_features

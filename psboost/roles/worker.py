@@ -218,7 +218,8 @@ class Worker(Role):
             self._send_histograms(tree, level, build, features)
             [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
             positions = frontier.positions(splits.nodes)
-            leaves += [node for node in frontier.open if node not in set(splits.nodes.tolist())]
+            split = set(splits.nodes.tolist())
+            leaves += [node for node in frontier.open if node not in split]
             if not len(splits.nodes):
                 break
             words = yield from self._route(tree, level, splits)

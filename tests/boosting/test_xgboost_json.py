@@ -239,9 +239,9 @@ def test_any_missing_key_and_any_cut_is_refused():
     for length in [*range(0, len(text) - 2, 37), len(text) - 2]:
         with pytest.raises(ModelError, match="not JSON"):
             loads(text[:length].encode())
-    keys = "learner learner_model_param base_score num_feature objective gradient_booster model trees tree_param"
-    keys += " left_children right_children split_conditions split_indices default_left base_weights loss_changes"
-    keys += " sum_hessian num_nodes"
+    keys = "learner learner_model_param base_score num_feature objective gradient_booster model trees"
+    keys += " tree_param num_nodes left_children right_children split_conditions split_indices default_left"
+    keys += " base_weights loss_changes sum_hessian"
     for key in keys.split():
         with pytest.raises(ModelError, match=f"no '{key}'"):
             loads(text.replace(f'"{key}"', '"other"').encode())

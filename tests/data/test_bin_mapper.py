@@ -1,4 +1,4 @@
-"""The bin mapper: collected from shards, selected by feature, saved byte for byte the same, refused if damaged."""
+"""Bin mappers: collected from shards, selected by feature, saved to the same bytes, refused if damaged."""
 
 import os
 from dataclasses import replace
@@ -37,7 +37,10 @@ def test_select_keeps_the_order_asked_for():
     assert points.has_missing.dtype == np.uint8
 
 
-@pytest.mark.parametrize("shards", [[], [(np.array([5]), CutPoints(np.zeros(2, np.int64), np.empty(0, np.float32), np.zeros(1, np.uint8)))]])
+NOTHING = CutPoints(np.zeros(2, np.int64), np.empty(0, np.float32), np.zeros(1, np.uint8))
+
+
+@pytest.mark.parametrize("shards", [[], [(np.array([5]), NOTHING)]])
 def test_a_mapper_of_nothing(shards, tmp_path):
     empty = BinMapper.collect(shards, **RULES)
     empty.save(tmp_path / "empty.npz")

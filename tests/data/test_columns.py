@@ -102,6 +102,5 @@ def test_find_runs(run, columns, limit):
 )
 def test_arrays_that_do_not_fit_are_refused(indptr, features, n_values, n_features):
     with pytest.raises(DataError):
-        to_columns(
-            np.array(indptr, np.int64), np.array(features, np.int32), np.ones(n_values, np.float32), n_features
-        )
+        values = np.ones(n_values, np.float32)
+        to_columns(np.array(indptr, np.int64), np.array(features, np.int32), values, n_features)

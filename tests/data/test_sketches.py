@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from datasketches import kll_floats_sketch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from psboost.data.columns import to_columns
-from psboost.data.sketches import CutPoints, Sketches
+from psboost.data.sketches import CutPoints, Sketches, _weighted
 from psboost.errors import DataError, ParameterError, ProtocolError
 from psboost.kernels import binning as kernels
 from tests.naive import binning as naive
@@ -264,3 +265,14 @@ def test_cut_points_parts_join_again():
     joined = CutPoints.join([points.part(0, 1), points.part(1, 1), points.part(1, 3)])
     for got, expected in zip(joined.to_arrays(), points.to_arrays(), strict=True):
         np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("n", [1, 2, 199, 201, 5000, 100_000])
+def test_weights_of_a_sketch_agree_with_its_own_ranks(n):
+    kll = kll_floats_sketch(200)
+    kll.update(np.random.default_rng(n).permutation(n).astype(np.float32))
+    values, weights = _weighted(kll)
+    assert weights.sum() == n
+    order = np.argsort(values)
+    ranks = kll.get_cdf(values[order].tolist(), inclusive=True)[:-1]
+    np.testing.assert_allclose(np.cumsum(weights[order]) / n, ranks)

@@ -1,7 +1,8 @@
-"""Slow twins of psboost/kernels/columns.py and binning.py: plain Python on lists; knows no arrays of offsets."""
+"""Knows what kernels/columns.py and binning.py compute, on plain lists; does not know numpy or numba."""
 
 import math
 from collections import Counter
+from itertools import accumulate
 
 FLOAT_MAX = 3.4028234663852886e38
 
@@ -42,11 +43,8 @@ def choose_cuts(runs, max_bin):
         chosen = []
         last = distinct[0]
         for rank in range(1, max_bin):
-            up_to = 0
-            for value, count in runs:
-                up_to += count
-                if up_to * max_bin > rank * total:
-                    break
+            up_to = accumulate(count for _, count in runs)
+            value = next(v for v, n in zip(distinct, up_to, strict=True) if n * max_bin > rank * total)
             if value == last:
                 value = next((greater for greater in distinct if greater > last), last)
             if value > last:

@@ -1,0 +1,60 @@
+"""Routing kernels beside the slow twins, compiled and as plain Python."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from psboost.kernels import routing
+from tests.naive import routing as naive
+from tests.plain import both_ways
+
+WAYS = pytest.mark.parametrize("kernels", both_ways(routing), ids=["compiled", "plain"])
+quick = settings(max_examples=60, deadline=None)
+SIZES = st.sampled_from([0, 1, 2, 63, 64, 65, 130])
+
+
+@st.composite
+def shards(draw):
+    """(node of each row, bits, some rows ascending)"""
+    n_rows = draw(SIZES)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    node_of_row = rng.integers(3, 6, n_rows).tolist()
+    bits = (rng.random(n_rows) < draw(st.sampled_from([0.0, 0.5, 0.9, 1.0]))).tolist()
+    return node_of_row, bits, np.flatnonzero(rng.random(n_rows) < 0.5).tolist()
+
+
+def words_of(bits):
+    return np.array(naive.to_words(bits), np.uint64)
+
+
+@WAYS
+@quick
+@given(shards(), st.integers(2, 6))
+def test_clear_bits(kernels, shard, node):
+    node_of_row, bits, rows = shard
+    words = words_of(bits)
+    kernels.clear_bits(np.array(rows, np.int32), np.array(node_of_row, np.int32), node, words)
+    assert words.tolist() == naive.to_words(naive.clear_bits(rows, node_of_row, node, bits))
+
+
+@WAYS
+@quick
+@given(shards(), st.booleans())
+def test_partition(kernels, shard, default_is_left):
+    node_of_row, bits, rows = shard
+    left, right = naive.partition(rows, bits, default_is_left)
+    array, nodes = np.array(rows, np.int32), np.array(node_of_row, np.int32)
+    spare = np.empty(len(rows), np.int32)
+    n_left = kernels.partition(array, words_of(bits), default_is_left, 11, 12, nodes, spare)
+    assert (array[:n_left].tolist(), array[n_left:].tolist()) == (left, right)
+    expected = [11 if r in left else 12 if r in right else node for r, node in enumerate(node_of_row)]
+    assert nodes.tolist() == expected
+
+
+@WAYS
+def test_add_value(kernels):
+    margins = np.array([0.1, 0.2, 0.3], np.float32)
+    kernels.add_value(np.array([0, 2], np.int32), np.float32(0.7), margins)
+    expected = [np.float32(0.1) + np.float32(0.7), np.float32(0.2), np.float32(0.3) + np.float32(0.7)]
+    assert margins.tolist() == [float(margin) for margin in expected]

@@ -1,0 +1,50 @@
+"""Slow twins of psboost/kernels/gradients.py: Python's floats and unbounded integers, one row at a time."""
+
+import math
+
+MASK = 2**64 - 1
+
+
+def mix(x):
+    """64 well mixed bits of x: SplitMix64's finaliser."""
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & MASK
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & MASK
+    return x ^ (x >> 31)
+
+
+def logistic_gradients(margins, labels, weights):
+    """[(grad, hess)] of the log loss."""
+    rows = []
+    for margin, label, weight in zip(margins, labels, weights, strict=True):
+        p = 1 / (1 + math.exp(-margin))
+        rows.append(((p - label) * weight, max(p * (1 - p), 1e-16) * weight))
+    return rows
+
+
+def squared_gradients(margins, labels, weights):
+    """[(grad, hess)] of half the squared error."""
+    return [((m - y) * w, w) for m, y, w in zip(margins, labels, weights, strict=True)]
+
+
+def round_gradients(rows, grad_step, hess_step, key, row_offset):
+    """[(grad, hess)] in whole steps; a fraction f is rounded up with probability f."""
+    rounded = []
+    for i, (grad, hess) in enumerate(rows):
+        word = mix(key ^ mix((row_offset + i) & MASK))
+        whole_grad = math.floor(grad / grad_step + (word >> 32) / 2**32)
+        whole_hess = math.floor(hess / hess_step + (word & 0xFFFFFFFF) / 2**32)
+        rounded.append((whole_grad, max(whole_hess, 1) if hess > 0 else whole_hess))
+    return rounded
+
+
+def sum_rows(rows, which, grad_step, hess_step):
+    """(grad, hess) of the rows in `which`, each rounded to the nearest step."""
+    return (
+        sum(round(rows[row][0] / grad_step) for row in which),
+        sum(round(rows[row][1] / hess_step) for row in which),
+    )
+
+
+def pack(grad, hess):
+    """Both in one signed 64-bit integer."""
+    return (grad << 32) + hess
