@@ -21,7 +21,7 @@ from psboost.kernels import scoring
 
 MASK_BYTES = 1 << 22  # how much of its bitvectors partial_exits holds at a time
 CACHE_BYTES = 1 << 18  # node lists and walked rows are cut to this size, to stay in a core's cache
-WALK_FROM = 5  # nodes that a row meets in the lists for each step of a walk; measured on depths 4 to 9
+WALK_FROM = 8  # nodes that a row meets in the lists for each step of a walk; measured on depths 4 to 9
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 

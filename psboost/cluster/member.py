@@ -1,39 +1,22 @@
 """A server's or worker's side of a run in several processes: joining, serving, leaving; does not know trees."""
 
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
+from psboost.cluster.addresses import address_facing, announced, bindable, normal_address
 from psboost.cluster.costs import Stopwatch
-from psboost.cluster.runner import (
-    POLL_SECONDS,
-    Listener,
-    Pulse,
-    abort_message,
-    error_of,
-    report_and_wait,
-    run_role,
-)
-from psboost.errors import ClusterError, ParameterError
+from psboost.cluster.liveness import Listener, Pulse
+from psboost.cluster.runner import Mailbox, abort_message, report_and_wait, run_role
+from psboost.errors import ClusterError
 from psboost.roles.role import COORDINATOR, Role
-from psboost.wire.endpoint import Endpoint, local_host_towards
+from psboost.wire.codec import Envelope
+from psboost.wire.endpoint import Endpoint
 from psboost.wire.ledger import Ledger
-from psboost.wire.messages import Abort, AssignRoles, Join
+from psboost.wire.messages import AssignRoles, Join, Message
 
-REPLY_SECONDS = 600.0  # how long a member waits for the others to join
-
-
-def normal_address(text: str) -> str:
-    """HOST:PORT, [IPV6]:PORT or a whole tcp:// or ipc:// address, as a whole address."""
-    if "://" in text:
-        return text
-    host, _, port = text.rpartition(":")
-    if not host or not (port.isdigit() or port == "*") or (":" in host and not host.startswith("[")):
-        raise ParameterError(f"address {text!r}: write it as HOST:PORT, [IPV6]:PORT or ipc://PATH")
-    return f"tcp://{text}"
+REPLY_SECONDS = 600.0  # how long a member waits for a coordinator that has not said anything
 
 
 def run_member(
@@ -50,72 +33,64 @@ def run_member(
     make_role  makes the role, from the name and the job that the coordinator assigns
     bind       where to listen; by default the address that faces the coordinator, any free port
     announce   the host that the others are told, where it is not the one listened at
+    rank       which of the servers or workers to be; by default any that is free
 
     Raises the first cause if the run fails anywhere.
     """
     ledger, stopwatch = Ledger(), Stopwatch()
+    rendezvous = normal_address(rendezvous)
+    listen_at = address_facing(rendezvous) if bind is None else bindable(normal_address(bind))
+    process = f"{role} (pid {os.getpid()})"
     with ExitStack() as stack:
-        rendezvous = normal_address(rendezvous)
-        endpoint = stack.enter_context(
-            Endpoint(f"{role} (pid {os.getpid()})", _bind_address(rendezvous, bind, stack), run=0, incarnation=0, ledger=ledger)
-        )
+        endpoint = stack.enter_context(Endpoint(process, listen_at, run=0, incarnation=0, ledger=ledger))
         endpoint.connect(COORDINATOR, rendezvous)
-        address = _announced(endpoint.address, announce)
-        endpoint.send(COORDINATOR, Join(role=role, address=address, rank=rank, process=os.getpid()))
-        run, assigned = _await_assignment(endpoint, rendezvous)
-        endpoint.rename(assigned.name, run, assigned.incarnations[assigned.name])
-        for name, peer in assigned.addresses.items():
-            endpoint.connect(name, peer)
-        listener = Listener([COORDINATOR], lambda name: f"the {name} at {rendezvous}")
-        pulse = Pulse(assigned.name, run, endpoint.incarnation, {COORDINATOR: rendezvous}, ledger, stopwatch.seconds)
-        stack.callback(pulse.stop)
+        address = announced(endpoint.address, announce)
         try:
+            endpoint.send(COORDINATOR, Join(role=role, address=address, rank=rank, process=os.getpid()))
+            run, assigned, early = _await_assignment(endpoint, rendezvous)
+            endpoint.rename(assigned.name, run, assigned.incarnations[assigned.name])
+            for name, peer in assigned.addresses.items():
+                endpoint.connect(name, peer)
+            listener = _coordinators_listener(rendezvous)
+            pulse = Pulse(
+                assigned.name, run, endpoint.incarnation, {COORDINATOR: rendezvous}, ledger, stopwatch.seconds
+            )
+            stack.callback(pulse.stop)
+            mailbox = Mailbox(endpoint, listener.check, listener, early=early)
             made = make_role(assigned.name, assigned.job, stopwatch)
-            run_role(made, endpoint, listener.check, listener)
-            report_and_wait(made, endpoint, stopwatch.seconds, ledger, listener)
+            run_role(made, endpoint, mailbox)
+            report_and_wait(made, endpoint, mailbox, stopwatch.seconds, ledger)
         except BaseException as error:
-            failure = error if isinstance(error, Exception) else ClusterError(f"{assigned.name} was interrupted")
+            failure = error if isinstance(error, Exception) else ClusterError(f"{endpoint.name} was interrupted")
             endpoint.send(COORDINATOR, abort_message(failure))
             endpoint.close(linger=1.0)
             raise
 
 
-def _bind_address(rendezvous: str, bind: str | None, stack: ExitStack) -> str:
-    if bind is not None:
-        return normal_address(bind)
-    scheme, _, place = rendezvous.partition("://")
-    if scheme == "ipc":
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="psboost-"))
-        return f"ipc://{Path(folder) / str(os.getpid())}"
-    host = local_host_towards(place.rpartition(":")[0])
-    return f"tcp://[{host}]:0" if ":" in host else f"tcp://{host}:0"
+def _coordinators_listener(rendezvous: str) -> Listener:
+    return Listener([COORDINATOR], lambda name: f"the {name} at {rendezvous}")
 
 
-def _announced(address: str, announce: str | None) -> str:
-    """The address that peers are told."""
-    if announce is None:
-        if address.startswith(("tcp://0.0.0.0:", "tcp://[::]:")):
-            raise ParameterError(
-                f"listening at {address}: say with --announce HOST which of this machine's names the others reach it by"
-            )
-        return address
-    port = address.rpartition(":")[2]
-    return f"tcp://[{announce}]:{port}" if ":" in announce.strip("[]") and "[" not in announce else f"tcp://{announce}:{port}"
-
-
-def _await_assignment(endpoint: Endpoint, rendezvous: str) -> tuple[int, AssignRoles]:
+def _await_assignment(
+    endpoint: Endpoint, rendezvous: str
+) -> tuple[int, AssignRoles, list[tuple[Envelope, Message]]]:
+    """The run's number, what it assigns, and messages of peers that had theirs earlier and began at once."""
+    listener: Listener | None = None
+    early: list[tuple[Envelope, Message]] = []
     deadline = time.monotonic() + REPLY_SECONDS
-    while time.monotonic() < deadline:
-        received = endpoint.receive(POLL_SECONDS)
-        if received is None:
-            continue
-        envelope, message = received
-        if isinstance(message, Abort):
-            raise error_of(message)
+
+    def check() -> None:
+        if listener is not None:
+            listener.check()
+        elif time.monotonic() > deadline:
+            raise ClusterError(f"no coordinator at {rendezvous} within {REPLY_SECONDS:.0f} s: is it running?")
+
+    class Joining(Listener):
+        """Hears of the coordinator for the first time."""
+
+    mailbox = Mailbox(endpoint, check)
+    while True:
+        envelope, message = mailbox.next()
         if isinstance(message, AssignRoles):
-            return envelope.run, message
-    raise ClusterError(
-        f"no answer from a coordinator at {rendezvous} within {REPLY_SECONDS:.0f} s: is it running, and are all others?"
-    )
-
-
+            return envelope.run, message, [pair for pair in early if pair[0].run == envelope.run]
+        early.append((envelope, message))

@@ -4,21 +4,23 @@ A run ends in one of two ways: every role is done and the coordinator dismisses 
 coordinator the cause, and the coordinator tells everybody that same first cause.
 """
 
-import threading
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from psboost import errors
-from psboost.cluster.costs import Costs, peak_memory, slowest
-from psboost.errors import ClusterError, PSBoostError
+from psboost.cluster.costs import Costs, peak_memory
+from psboost.cluster.liveness import Listener
+from psboost.errors import ClusterError, ProtocolError, PSBoostError
 from psboost.roles.role import COORDINATOR, Role
+from psboost.wire.codec import Envelope
 from psboost.wire.endpoint import Endpoint
 from psboost.wire.ledger import Ledger
-from psboost.wire.messages import Abort, Beat, Dismiss, ReportCosts
+from psboost.wire.messages import Abort, Beat, Dismiss, Message, ReportCosts
 
 POLL_SECONDS = 0.2
-BEAT_SECONDS = 1.0
-SILENCE_SECONDS = 15.0  # a peer not heard for so long counts as dead
+
+log = logging.getLogger("psboost")
 
 
 def abort_message(error: BaseException) -> Abort:
@@ -35,152 +37,91 @@ def error_of(abort: Abort) -> PSBoostError:
     return (kind if known else ClusterError)(abort.cause)
 
 
-class Pulse:
-    """Sends a Beat to some peers once a second from a thread of its own, also while a kernel runs for minutes."""
+class Mailbox:
+    """What arrives at a role's endpoint. Strangers' garbage is logged and dropped, an Abort is raised."""
 
     def __init__(
-        self, name: str, run: int, incarnation: int, peers: dict[str, str], ledger: Ledger, seconds: dict[str, float]
+        self,
+        endpoint: Endpoint,
+        check: Callable[[], None],
+        listener: Listener | None = None,
+        on_stranger: Callable[[Envelope, Message], None] | None = None,
+        early: Iterable[tuple[Envelope, Message]] = (),
     ):
-        """`peers`: {name: address}. `ledger` and `seconds` are read for what the role has spent so far.
+        """`check` is called about five times a second, when nothing waits, and raises to end the run.
 
-        Beats themselves are not counted in `ledger`: how many there are depends on the clock.
+        listener     is told of everybody heard
+        on_stranger  gets the messages that belong to no run, once this endpoint has one
+        early        what was received before the mailbox was there
         """
-        self._stop = threading.Event()
-        self._args = (name, run, incarnation, peers, ledger, seconds)
-        self._thread = threading.Thread(target=self._beat, name=f"pulse of {name}", daemon=True)
-        self._thread.start()
+        self.reports: dict[str, Costs] = {}
+        self._endpoint, self._check, self._listener, self._on_stranger = endpoint, check, listener, on_stranger
+        self._early = list(early)
+        self._next_check = 0.0
 
-    def _beat(self) -> None:
-        name, run, incarnation, peers, ledger, seconds = self._args
-        with Endpoint(name, None, run=run, incarnation=incarnation, ledger=Ledger()) as endpoint:
-            for peer, address in peers.items():
-                endpoint.connect(peer, address)
-            while not self._stop.wait(BEAT_SECONDS):
-                beat = Beat(bytes_sent=ledger.bytes_sent, seconds=dict(seconds))
-                for peer in peers:
-                    endpoint.send(peer, beat)
+    def next(self) -> tuple[Envelope, Message]:
+        """The next message but Abort and Beat; waits for it. Costs that it reports are in `reports` then."""
+        while True:
+            envelope, message = self._early.pop(0) if self._early else self._receive()
+            if self._endpoint.run not in (0, envelope.run):
+                if self._on_stranger is not None:
+                    self._on_stranger(envelope, message)
+                continue
+            if self._listener is not None:
+                self._listener.heard(envelope.sender)
+            if isinstance(message, Abort):
+                raise error_of(message)
+            if isinstance(message, Beat):
+                if self._listener is not None:
+                    self._listener.note(envelope.sender, message)
+                continue
+            if isinstance(message, ReportCosts):
+                self.reports[envelope.sender] = costs_of(message)
+            return envelope, message
 
-    def stop(self) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
-class Listener:
-    """When each peer was last heard of."""
-
-    def __init__(self, peers: list[str], describe: Callable[[str], str] = str):
-        now = time.monotonic()
-        self._heard = dict.fromkeys(peers, now)
-        self._describe = describe
-        self._bytes_sent: dict[str, int] = {}
-        self._seconds: dict[str, dict[str, float]] = {}
-
-    def heard(self, peer: str) -> None:
-        if peer in self._heard:
-            self._heard[peer] = time.monotonic()
-
-    def note(self, peer: str, beat: Beat) -> None:
-        self._bytes_sent[peer] = beat.bytes_sent
-        self._seconds[peer] = beat.seconds
-
-    @property
-    def bytes_sent(self) -> int:
-        """By all peers, as of their last beats."""
-        return sum(self._bytes_sent.values())
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """By stage, of the slowest peer, as of their last beats."""
-        return slowest(self._seconds.values())
-
-    def check(self) -> None:
-        """ClusterError if somebody has been silent for too long. Call it only when nothing waits to be received."""
-        for peer, then in self._heard.items():
-            if time.monotonic() - then > SILENCE_SECONDS:
-                raise ClusterError(
-                    f"{self._describe(peer)} has not been heard of for {SILENCE_SECONDS:.0f} s: "
-                    "it died, was stopped, or the network to it is down"
-                )
+    def _receive(self) -> tuple[Envelope, Message]:
+        while True:
+            try:
+                received = self._endpoint.receive(max(0.0, self._next_check - time.monotonic()))
+            except ProtocolError as error:
+                if self._endpoint.run != 0 and error.run == self._endpoint.run:
+                    raise
+                log.warning("psboost: ignored %s", error)
+                continue
+            if received is not None:
+                return received
+            self._check()
+            self._next_check = time.monotonic() + POLL_SECONDS
 
 
-def run_role(
-    role: Role,
-    endpoint: Endpoint,
-    check: Callable[[], None],
-    listener: Listener | None = None,
-    reports: dict[str, Costs] | None = None,
-    begin: bool = True,
-) -> None:
-    """Runs `role` until it is done. `check` is called whenever nothing comes, and raises to end the run.
-
-    `reports`: where costs of roles that are done already go (the coordinator's).
-    """
-    if begin:
-        for receiver, message in role.start():
-            endpoint.send(receiver, message)
+def run_role(role: Role, endpoint: Endpoint, mailbox: Mailbox) -> None:
+    """Runs `role` until it is done."""
+    for receiver, message in role.start():
+        endpoint.send(receiver, message)
     while not role.done:
-        received = endpoint.receive(POLL_SECONDS)
-        if received is None:
-            check()
-            continue
-        envelope, message = received
-        if listener is not None:
-            listener.heard(envelope.sender)
-        if not _is_cluster_message(message, envelope.sender, listener, reports):
-            for receiver, answer in role.handle(envelope.sender, message):
-                endpoint.send(receiver, answer)
+        envelope, message = mailbox.next()
+        if isinstance(message, ReportCosts):
+            continue  # of a role that is done already
+        for receiver, answer in role.handle(envelope.sender, message):
+            endpoint.send(receiver, answer)
 
 
-def _is_cluster_message(message, sender: str, listener: Listener | None, reports: dict[str, Costs] | None) -> bool:
-    """Handles what drivers say among themselves; whether it was that."""
-    if isinstance(message, Abort):
-        raise error_of(message)
-    if isinstance(message, Beat):
-        if listener is not None:
-            listener.note(sender, message)
-        return True
-    if isinstance(message, ReportCosts):
-        if reports is not None:
-            reports[sender] = costs_of(message)
-        return True
-    return False
+def gather_reports(names: Iterable[str], mailbox: Mailbox) -> dict[str, Costs]:
+    """What each of `names` cost, once all of them have reported it."""
+    names = list(names)
+    while not mailbox.reports.keys() >= set(names):
+        mailbox.next()
+    return {name: mailbox.reports[name] for name in names}
 
 
-def gather_reports(
-    names: list[str], endpoint: Endpoint, check: Callable[[], None], listener: Listener | None, reports: dict[str, Costs]
-) -> None:
-    """Waits until all of `names` have reported their costs."""
-    while set(names) - reports.keys():
-        received = endpoint.receive(POLL_SECONDS)
-        if received is None:
-            check()
-            continue
-        envelope, message = received
-        if listener is not None:
-            listener.heard(envelope.sender)
-        _is_cluster_message(message, envelope.sender, listener, reports)
-
-
-def report_and_wait(role: Role, endpoint: Endpoint, seconds: dict, ledger: Ledger, listener: Listener) -> None:
+def report_and_wait(role: Role, endpoint: Endpoint, mailbox: Mailbox, seconds: dict, ledger: Ledger) -> None:
     """Tells the coordinator what the role cost, and waits to be dismissed."""
-    costs = ReportCosts(
-        seconds=seconds, ledger=ledger.state(), peak_memory=peak_memory(), bytes_read=getattr(role, "bytes_read", 0)
-    )
+    bytes_read = getattr(role, "bytes_read", 0)
+    costs = ReportCosts(seconds=seconds, ledger=ledger.state(), peak_memory=peak_memory(), bytes_read=bytes_read)
     endpoint.send(COORDINATOR, costs)
-    while True:
-        received = endpoint.receive(POLL_SECONDS)
-        if received is None:
-            listener.check()
-            continue
-        envelope, message = received
-        listener.heard(envelope.sender)
-        if isinstance(message, Dismiss):
-            return
-        if isinstance(message, Abort):
-            raise error_of(message)
+    while not isinstance(mailbox.next()[1], Dismiss):
+        pass  # repeated or late messages of the run
 
 
 def costs_of(message: ReportCosts) -> Costs:
-    return Costs(
-        dict(message.seconds), Ledger.from_state(message.ledger), message.peak_memory, message.bytes_read
-    )
+    return Costs(dict(message.seconds), Ledger.from_state(message.ledger), message.peak_memory, message.bytes_read)

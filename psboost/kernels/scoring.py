@@ -11,6 +11,7 @@ The nodes of a feature lie in three lists, list i at starts[3 f + i] .. starts[3
     list 2   the nodes that a NaN sends elsewhere than an unstored value: they act on NaN
 
 To act is `state[word] &= mask`; a node whose leaves span several words stands in its list once for each.
+Hot indices are uint64: numba checks a signed one for being negative, which costs a third of the time here.
 """
 
 import math
