@@ -1,6 +1,7 @@
 """The psboost command: knows flags, exit codes and what is printed; does not know how anything is computed.
 
-Exit codes: 0 done, 1 the run failed, 2 a wrong flag, setting or file, 130 interrupted (Ctrl-C).
+Exit codes: 0 done, 1 the run failed, 2 a wrong flag, setting or file, 130 interrupted (Ctrl-C), 143 ended by SIGTERM,
+129 by SIGHUP.
 """
 
 import argparse
@@ -8,6 +9,7 @@ import os
 import sys
 from pathlib import Path
 
+from psboost.cluster.signals import exit_code, signals_as_interrupt
 from psboost.errors import DataError, ModelError, ParameterError, PSBoostError
 
 _DESCRIPTION = """\
@@ -30,17 +32,20 @@ def run(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit code. Errors that psboost raises on purpose go to stderr as one line."""
     args = _parser().parse_args(arguments)
     try:
-        args.action(args)
-    except KeyboardInterrupt:
-        print("psboost: interrupted", file=sys.stderr)
-        return 130
+        with signals_as_interrupt():
+            return args.action(args) or 0
+    except KeyboardInterrupt as interrupt:
+        print(f"psboost {args.command}: interrupted", file=sys.stderr)
+        return exit_code(interrupt)
     except PSBoostError as error:
         print(f"psboost {args.command}: {error}", file=sys.stderr)
         return 2 if isinstance(error, ParameterError | DataError | ModelError) else 1
-    except BrokenPipeError:
-        sys.stderr.close()
+    except BrokenPipeError:  # nobody reads the output any more, and Python must not complain that it cannot flush it
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    return 0
+    except OSError as error:
+        print(f"psboost {args.command}: {error}", file=sys.stderr)
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -91,7 +96,16 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument(
             "--announce", metavar="HOST", help="the host that the others reach this role by, if it is not the one bound"
         )
-        made.add_argument("--rank", type=int, default=-1, metavar="N", help="which one to be (the first that is free)")
+        made.add_argument("--rank", type=int, default=-1, metavar="N", help="which one to be, from 0 (any that is free)")
+    members = command(
+        "members",
+        "Join the coordinator at the rendezvous as several servers and workers, one process each.",
+        _members,
+    )
+    _add_rendezvous(members, "where the coordinator listens")
+    members.add_argument("--servers", type=int, default=0, metavar="N", help="the servers of ranks 0 to N-1 (none)")
+    members.add_argument("--workers", type=int, default=0, metavar="N", help="the workers of ranks 0 to N-1 (none)")
+    members.add_argument("--watched", action="store_true", help=argparse.SUPPRESS)  # see cluster/nursery.py
     return parser
 
 
@@ -125,7 +139,7 @@ def _train(args: argparse.Namespace) -> None:
     from psboost.progress import Progress
     from psboost.training import train_files
 
-    with Progress(config.num_boost_round, quiet=config.quiet) as progress:
+    with Progress(config.num_boost_round, quiet=config.quiet, by_hand=rendezvous is not None) as progress:
         forest = train_files(config, progress, rendezvous)
     forest.save_model(config.model)
     forest.bin_mapper.save(_mapper_path(config.model))
@@ -166,7 +180,10 @@ def _prepare(quiet: bool) -> None:
     """Compiles the kernels if this installation has not done so, and says that it does."""
     from psboost.kernels.prepare import prepare
 
-    prepare(None if quiet else lambda text: print(f"psboost: {text}", file=sys.stderr, flush=True))
+    if quiet:
+        prepare(say=None)
+    else:
+        prepare()
 
 
 # --- roles
@@ -174,20 +191,28 @@ def _prepare(quiet: bool) -> None:
 
 def _member(args: argparse.Namespace) -> None:
     """`psboost server` and `psboost worker`."""
-    import signal
-
     _prepare(quiet=False)
     from psboost.cluster.launch import make_member_role
     from psboost.cluster.member import run_member
 
-    def leave(number, frame):
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, leave)
     run_member(
         args.command, make_member_role, rendezvous=args.rendezvous, bind=args.bind, announce=args.announce,
         rank=args.rank,
     )  # fmt: skip
+
+
+def _members(args: argparse.Namespace) -> int:
+    """`psboost members`."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no threads when it forks; a role uses one core anyway
+    _prepare(quiet=False)
+    from psboost.cluster import launch, member, nursery  # noqa: F401 - loaded once for all members
+    from psboost.data import matrix, svmlight  # noqa: F401
+
+    def play(role: str, rank: int) -> int:
+        return run([role, "--rendezvous", args.rendezvous, "--rank", str(rank)])
+
+    ranks = [("server", i) for i in range(args.servers)] + [("worker", i) for i in range(args.workers)]
+    return nursery.run_members(ranks, play, watched=args.watched)
 
 
 # --- prediction

@@ -234,7 +234,9 @@ class Parameters:
     base_score: float | None = _setting(
         None, _Float(), "prediction before the first tree", optional="estimated from the labels"
     )
-    grad_bits: int = _setting(16, _OneOf((8, 16, 32)), "bits that a row's gradient is rounded to")
+    grad_bits: int | None = _setting(
+        None, _OneOf((8, 16, 32)), "bits that a row's gradient is rounded to", optional="16; 32 below 16,384 rows"
+    )
     zero_as_missing: bool | None = _setting(
         None, _Bool(), "zeros are missing, as NaN is", optional="yes for sparse input, no for dense"
     )

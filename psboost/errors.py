@@ -21,7 +21,9 @@ class ModelError(PSBoostError, ValueError):
 
 
 class ProtocolError(PSBoostError):
-    """A message that no correct peer sends; names the sender."""
+    """A message that no correct peer sends; names the sender. `run` is the one that it claims to belong to, if any."""
+
+    run: int | None = None
 
 
 class ClusterError(PSBoostError):

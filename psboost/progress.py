@@ -10,11 +10,12 @@ from psboost.roles.coordinator import Round
 class Progress:
     """Shows joining, preparation and rounds on stderr; a context manager."""
 
-    def __init__(self, n_rounds: int, quiet: bool = False):
-        self._quiet, self._n_rounds = quiet, n_rounds
+    def __init__(self, n_rounds: int, quiet: bool = False, by_hand: bool = False):
+        """`by_hand`: others start the roles, so they must learn where to join, even if all else is quiet."""
+        self._quiet, self._n_rounds, self._by_hand = quiet, n_rounds, by_hand
         self._live = sys.stderr.isatty() and not quiet
         self._bar = None
-        self._joined = ""
+        self._announced = False
         self._begin = self._last = time.monotonic()
         self._n_done = 0
 
@@ -32,12 +33,20 @@ class Progress:
 
     def joining(self, address: str, n_missing: int) -> None:
         """Called while roles are missing."""
-        text = f"waiting at {address} for {n_missing} more {'role' if n_missing == 1 else 'roles'}"
+        roles = f"{n_missing} {'role' if n_missing == 1 else 'roles'}"
+        if self._by_hand and not self._announced:
+            self._print(f"psboost: waiting at {address} for {roles} to join")
+            self._announced = True
         if self._bar is not None:
-            self._bar.set_description(text)
-        elif not self._quiet and not self._joined:
-            print(f"psboost: {text}", file=sys.stderr, flush=True)
-        self._joined = text
+            self._bar.set_description(f"waiting for {roles}" if self._by_hand else f"starting {roles}")
+
+    def _print(self, line: str) -> None:
+        """A line of its own, above the live one if there is one."""
+        with suppress(BrokenPipeError):
+            if self._bar is not None:
+                self._bar.write(line, file=sys.stderr)
+            else:
+                print(line, file=sys.stderr, flush=True)
 
     def waiting(self) -> None:
         """Called while nothing arrives."""
@@ -58,8 +67,7 @@ class Progress:
             self._bar.update(1)
         elif not self._quiet:
             line = f"[{round_.number}]  {metrics}  {round_.n_leaves} leaves  {now - self._last:.2f} s"
-            with suppress(BrokenPipeError):
-                print(line.replace("]    ", "]  "), file=sys.stderr, flush=True)
+            self._print(line.replace("]    ", "]  "))
         self._last = now
 
 

@@ -34,6 +34,19 @@ class Steps:
     leaf_hess: float
 
 
+_FEW_ROWS = 1 << 14
+
+
+def bits_for(grad_bits: int | None, n_rows: int) -> int:
+    """Bits of a row's grad and hess: as asked, or by default 16, and 32 below 16,384 rows.
+
+    So few rows have small histograms anyhow, and near ties among their splits, which rounding to 16 bits would decide.
+    """
+    if grad_bits is not None:
+        return grad_bits
+    return 32 if n_rows < _FEW_ROWS else 16
+
+
 def steps_for(bounds: Bounds, grad_bits: int, n_rows: int) -> Steps:
     """Steps such that a row's |grad| and hess are at most 2^(grad_bits - 1) and no leaf sum of n_rows overflows int64.
 

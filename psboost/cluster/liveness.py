@@ -46,10 +46,10 @@ class Pulse:
 class Listener:
     """When each peer was last heard of, and what its last beat said."""
 
-    def __init__(self, peers: list[str], describe: Callable[[str], str] = str):
-        """`describe` makes of a peer's name what an error calls it."""
-        now = time.monotonic()
-        self._heard = dict.fromkeys(peers, now)
+    def __init__(self, peers: list[str], describe: Callable[[str], str] = str, patience: float = SILENCE_SECONDS):
+        """`describe` makes of a peer's name what an error calls it; `patience`: seconds until it is first heard."""
+        self._heard = dict.fromkeys(peers, time.monotonic())
+        self._patience = dict.fromkeys(peers, patience)
         self._describe = describe
         self._bytes_sent: dict[str, int] = {}
         self._seconds: dict[str, dict[str, float]] = {}
@@ -57,6 +57,7 @@ class Listener:
     def heard(self, peer: str) -> None:
         if peer in self._heard:
             self._heard[peer] = time.monotonic()
+            self._patience[peer] = SILENCE_SECONDS
 
     def note(self, peer: str, beat: Beat) -> None:
         self._bytes_sent[peer] = beat.bytes_sent
@@ -74,9 +75,10 @@ class Listener:
 
     def check(self) -> None:
         """ClusterError if somebody has been silent for too long. Call it only when nothing waits to be received."""
+        now = time.monotonic()
         for peer, then in self._heard.items():
-            if time.monotonic() - then > SILENCE_SECONDS:
+            if now - then > self._patience[peer]:
                 raise ClusterError(
-                    f"{self._describe(peer)} has not been heard of for {SILENCE_SECONDS:.0f} s: "
+                    f"{self._describe(peer)} has not been heard of for {self._patience[peer]:.0f} s: "
                     "it died, was stopped, or the network to it is down"
                 )

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from psboost.cluster.costs import Costs, Stopwatch, peak_memory, slowest
 from psboost.cluster.memory import run_in_memory
-from psboost.cluster.runner import run_role
+from psboost.cluster.runner import Mailbox, run_role
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.source import Source
 from psboost.roles.coordinator import Coordinator, Round, Training
@@ -100,7 +100,7 @@ def run_in_threads(first: Role, others: list[Role], ledgers: dict[str, Ledger]) 
             for thread in threads:
                 thread.start()
             try:
-                run_role(first, endpoints[first.name], failure.check)
+                run_role(first, endpoints[first.name], Mailbox(endpoints[first.name], failure.check))
             except BaseException as error:
                 failure.report(error)
             for thread in threads:
@@ -113,6 +113,6 @@ def run_in_threads(first: Role, others: list[Role], ledgers: dict[str, Ledger]) 
 
 def _run_in_thread(role: Role, endpoint: Endpoint, failure: _Failure) -> None:
     try:
-        run_role(role, endpoint, failure.check)
+        run_role(role, endpoint, Mailbox(endpoint, failure.check))
     except BaseException as error:
         failure.report(error)

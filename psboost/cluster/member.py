@@ -1,7 +1,6 @@
 """A server's or worker's side of a run in several processes: joining, serving, leaving; does not know trees."""
 
 import os
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -47,16 +46,16 @@ def run_member(
         address = announced(endpoint.address, announce)
         try:
             endpoint.send(COORDINATOR, Join(role=role, address=address, rank=rank, process=os.getpid()))
-            run, assigned, early = _await_assignment(endpoint, rendezvous)
+            listener = Listener([COORDINATOR], lambda name: f"the {name} at {rendezvous}", REPLY_SECONDS)
+            run, assigned, early = _await_assignment(endpoint, listener)
             endpoint.rename(assigned.name, run, assigned.incarnations[assigned.name])
             for name, peer in assigned.addresses.items():
                 endpoint.connect(name, peer)
-            listener = _coordinators_listener(rendezvous)
             pulse = Pulse(
                 assigned.name, run, endpoint.incarnation, {COORDINATOR: rendezvous}, ledger, stopwatch.seconds
             )
             stack.callback(pulse.stop)
-            mailbox = Mailbox(endpoint, listener.check, listener, early=early)
+            mailbox = Mailbox(endpoint, listener.check, listener, _ignore, early)
             made = make_role(assigned.name, assigned.job, stopwatch)
             run_role(made, endpoint, mailbox)
             report_and_wait(made, endpoint, mailbox, stopwatch.seconds, ledger)
@@ -67,30 +66,18 @@ def run_member(
             raise
 
 
-def _coordinators_listener(rendezvous: str) -> Listener:
-    return Listener([COORDINATOR], lambda name: f"the {name} at {rendezvous}")
-
-
 def _await_assignment(
-    endpoint: Endpoint, rendezvous: str
+    endpoint: Endpoint, listener: Listener
 ) -> tuple[int, AssignRoles, list[tuple[Envelope, Message]]]:
-    """The run's number, what it assigns, and messages of peers that had theirs earlier and began at once."""
-    listener: Listener | None = None
+    """The run's number, what it assigns, and messages of peers that were assigned earlier and began at once."""
     early: list[tuple[Envelope, Message]] = []
-    deadline = time.monotonic() + REPLY_SECONDS
-
-    def check() -> None:
-        if listener is not None:
-            listener.check()
-        elif time.monotonic() > deadline:
-            raise ClusterError(f"no coordinator at {rendezvous} within {REPLY_SECONDS:.0f} s: is it running?")
-
-    class Joining(Listener):
-        """Hears of the coordinator for the first time."""
-
-    mailbox = Mailbox(endpoint, check)
+    mailbox = Mailbox(endpoint, listener.check, listener)
     while True:
         envelope, message = mailbox.next()
         if isinstance(message, AssignRoles):
             return envelope.run, message, [pair for pair in early if pair[0].run == envelope.run]
         early.append((envelope, message))
+
+
+def _ignore(envelope: Envelope, message: Message) -> None:
+    """Strangers are the coordinator's business."""

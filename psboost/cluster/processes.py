@@ -3,6 +3,7 @@
     coordinator                                server, worker (cluster/member.py)
     binds the rendezvous
                                  <-- Join --   binds an address of its own
+    -- Beat, once a second, from now on -->
     -- AssignRoles (names, addresses, job) -->
     <======================= the roles' messages =======================>
     <-- Beat, once a second, both ways -->
@@ -11,6 +12,7 @@
     -- Abort (the first cause) -->             exits with 1
 """
 
+import os
 import secrets
 import signal
 import subprocess
@@ -18,98 +20,100 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
+from psboost.cluster.addresses import bindable
 from psboost.cluster.costs import Costs, Stopwatch, peak_memory
-from psboost.cluster.runner import (
-    POLL_SECONDS,
-    Listener,
-    Pulse,
-    abort_message,
-    error_of,
-    gather_reports,
-    run_role,
-)
+from psboost.cluster.joining import Roll
+from psboost.cluster.liveness import Listener, Pulse
+from psboost.cluster.runner import Mailbox, abort_message, gather_reports, run_role
+from psboost.cluster.signals import signals_as_interrupt
 from psboost.errors import ClusterError
 from psboost.roles.role import COORDINATOR, Role
 from psboost.wire.endpoint import Endpoint
 from psboost.wire.ledger import Ledger
-from psboost.wire.messages import Abort, AssignRoles, Dismiss, Join
+from psboost.wire.messages import AssignRoles, Dismiss
 
 JOIN_SECONDS = 600.0  # how long a coordinator waits for roles that others start
 _FAREWELL_SECONDS = 2.0
+_GRACE_SECONDS = 1.0  # for the Abort of a member that has ended by itself
+_NURSERY_SECONDS = 6.0  # more than cluster/nursery.py takes to end its members
 
 
 class Processes:
-    """Processes that this one started; on leaving, none of them is left."""
+    """The processes of a run's members, started here; on leaving, none of them is left."""
 
     def __init__(self):
-        self._started: dict[str, subprocess.Popen] = {}
+        self._nursery: subprocess.Popen | None = None
+        self._names: dict[str, list[str]] = {}
+        self._unread = b""
+        self._ended: list[tuple[float, str]] = []  # when it counts, and what has ended how
 
-    def start(self, name: str, command: list[str]) -> None:
+    def start(self, names: dict[str, list[str]], rendezvous: str) -> None:
+        """Starts a process for each of `names`, {"server": names, "worker": names}, in order of rank."""
+        self._names = names
+        counts = [f"--{role}s={len(of_role)}" for role, of_role in names.items()]
+        command = [sys.executable, "-m", "psboost", "members", "--watched", "--rendezvous", rendezvous, *counts]
         # a session of its own: Ctrl-C at the terminal comes here first, and only here
-        self._started[name] = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+        self._nursery = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        os.set_blocking(self._nursery.stdout.fileno(), False)
 
     def check(self) -> None:
-        """ClusterError if one of them has ended."""
-        for name, process in self._started.items():
-            if process.poll() is not None:
-                raise ClusterError(f"{name} (pid {process.pid}) {_how_it_ended(process.returncode)}")
+        """ClusterError if one of them has ended.
 
-    def names_by_pid(self) -> dict[int, str]:
-        return {process.pid: name for name, process in self._started.items()}
+        One that ended by itself, with an exit code, has told why: that may still be under way.
+        """
+        if self._nursery is None:
+            return
+        now = time.monotonic()
+        for line in self._new_lines():
+            role, rank, pid, code = line.split()
+            text = f"{self._names[role][int(rank)]} (pid {pid}) {how_it_ended(int(code))}"
+            self._ended.append((now + _GRACE_SECONDS if int(code) >= 0 else now, text))
+        if not self._ended and self._nursery.poll() is not None:
+            text = f"the process that starts the roles (pid {self._nursery.pid})"
+            self._ended.append((now, f"{text} {how_it_ended(self._nursery.returncode)}"))
+        due = [text for when, text in self._ended if when <= now]
+        if due:
+            raise ClusterError(due[0])
+
+    def _new_lines(self) -> list[str]:
+        with suppress(BlockingIOError):
+            self._unread += os.read(self._nursery.stdout.fileno(), 1 << 16)
+        *lines, self._unread = self._unread.split(b"\n")
+        return [line.decode() for line in lines]
 
     def wait(self, seconds: float) -> None:
         """Waits until all have ended, for so long at most."""
-        deadline = time.monotonic() + seconds
-        for process in self._started.values():
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                return
+        if self._nursery is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._nursery.wait(seconds)
 
     def __enter__(self) -> "Processes":
         return self
 
     def __exit__(self, *exc_info) -> None:
-        alive = [process for process in self._started.values() if process.poll() is None]
-        for process in alive:
-            process.terminate()
-        deadline = time.monotonic() + _FAREWELL_SECONDS
-        for process in alive:
-            try:
-                process.wait(max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        if self._nursery is None:
+            return
+        self._nursery.stdin.close()  # which ends them all, even if this process is interrupted again
+        try:
+            self._nursery.wait(_NURSERY_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._nursery.pid, signal.SIGKILL)
+            self._nursery.wait()
+        finally:
+            self._nursery.stdout.close()
 
 
-def _how_it_ended(code: int) -> str:
+def how_it_ended(code: int) -> str:
     if code >= 0:
         return f"ended with exit code {code}"
     try:
         return f"was ended by {signal.Signals(-code).name}"
     except ValueError:
         return f"was ended by signal {-code}"
-
-
-@contextmanager
-def signals_as_interrupt():
-    """SIGTERM and SIGHUP end this process as Ctrl-C does, so that what it started is ended too."""
-
-    def interrupt(number, frame):
-        raise KeyboardInterrupt
-
-    try:
-        old = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
-    except ValueError:  # not the main thread: whoever runs it there handles signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in old.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
@@ -120,10 +124,6 @@ def rendezvous_for(transport: str):
         return
     with tempfile.TemporaryDirectory(prefix="psboost-") as folder:
         yield f"ipc://{folder}/coordinator"
-
-
-def member_command(role: str, address: str) -> list[str]:
-    return [sys.executable, "-m", "psboost", role, "--rendezvous", address]
 
 
 def run_cluster(
@@ -150,30 +150,24 @@ def run_cluster(
 
     Raises the first error of any role, after telling all the others of it.
     """
-    run = secrets.randbits(31) | 1
     ledger = Ledger()
     with ExitStack() as stack:
         stack.enter_context(signals_as_interrupt())
         endpoint = stack.enter_context(
-            Endpoint(COORDINATOR, rendezvous, run=0, incarnation=0, ledger=ledger)
+            Endpoint(COORDINATOR, bindable(rendezvous), run=0, incarnation=0, ledger=ledger)
         )
         processes = stack.enter_context(Processes())
-        if start_members:
-            for role, names in members.items():
-                for name in names:
-                    processes.start(name, member_command(role, endpoint.address))
-        addresses: dict[str, str] = {}
+        roll = Roll(members, endpoint)
         try:
-            addresses, pids = _await_members(endpoint, processes, members, on_join)
-            incarnations = {name: 0 for name in addresses} | {COORDINATOR: 0}
-            endpoint.rename(COORDINATOR, run, 0)
-            for name, address in addresses.items():
-                endpoint.connect(name, address)
-                endpoint.send(
-                    name,
-                    AssignRoles(name=name, addresses=addresses, incarnations=incarnations, job=job),
-                )
-            listener = Listener(list(addresses), lambda name: f"{name} (pid {pids[name]}, {addresses[name]})")
+            if start_members:
+                processes.start(members, endpoint.address)
+            _await_members(roll, endpoint, processes, on_join)
+            listener = _assign_roles(roll, endpoint, job)
+            addresses = {name: join.address for name, join in roll.assign().items()}
+            pulse = Pulse(COORDINATOR, endpoint.run, 0, addresses, ledger, {})
+            stack.callback(pulse.stop)
+            if on_start is not None:
+                on_start(listener)
 
             def check() -> None:
                 processes.check()
@@ -181,73 +175,58 @@ def run_cluster(
                 if on_wait is not None:
                     on_wait()
 
-            pulse = Pulse(COORDINATOR, run, 0, addresses, ledger, {})
-            stack.callback(pulse.stop)
-            if on_start is not None:
-                on_start(listener)
-            reports: dict[str, Costs] = {}
-            run_role(coordinator, endpoint, check, listener, reports)
-            gather_reports(list(addresses), endpoint, check, listener, reports)
+            mailbox = Mailbox(endpoint, check, listener, roll.meet)
+            run_role(coordinator, endpoint, mailbox)
+            reports = gather_reports(addresses, mailbox)
         except BaseException as error:
-            _tell_all(endpoint, addresses, error)
+            _tell_all(endpoint, roll, error)
             processes.wait(_FAREWELL_SECONDS)
             raise
         for name in addresses:
             endpoint.send(name, Dismiss())
         endpoint.close(linger=_FAREWELL_SECONDS)
         processes.wait(_FAREWELL_SECONDS)
-    own = Costs(stopwatch.seconds, ledger, peak_memory(), 0)
-    return {COORDINATOR: own, **{name: reports[name] for name in addresses}}
+    return {COORDINATOR: Costs(stopwatch.seconds, ledger, peak_memory(), 0), **reports}
 
 
-def _await_members(endpoint, processes: Processes, members: dict[str, list[str]], on_join):
-    """Addresses and process numbers of all members, once they have joined."""
-    wanted = {role: list(names) for role, names in members.items()}
-    own_names = processes.names_by_pid()
-    addresses: dict[str, str] = {}
-    pids: dict[str, int] = {}
+def _await_members(roll: Roll, endpoint: Endpoint, processes: Processes, on_join) -> None:
+    """Returns once all members have joined; those that have hear the coordinator's pulse."""
     deadline = time.monotonic() + JOIN_SECONDS
-    while missing := sum(len(names) for names in wanted.values()):
+
+    def check() -> None:
+        processes.check()
         if on_join is not None:
-            on_join(endpoint.address, missing)
-        received = endpoint.receive(POLL_SECONDS)
-        if received is None:
-            processes.check()
-            if time.monotonic() > deadline:
-                rest = ", ".join(name for names in wanted.values() for name in names)
-                raise ClusterError(f"{rest} did not join at {endpoint.address} within {JOIN_SECONDS:.0f} s")
-            continue
-        message = received[1]
-        if isinstance(message, Abort):
-            raise error_of(message)
-        if not isinstance(message, Join) or message.address in addresses.values():
-            continue
-        names = wanted.get(message.role, [])
-        name = own_names.get(message.process)
-        if name not in names:
-            if not names:
-                endpoint.connect(message.address, message.address)
-                endpoint.send(message.address, Abort(cause=f"this run has all the {message.role}s that it needs"))
-                continue
-            name = _ranked(message, names)
-        names.remove(name)
-        addresses[name], pids[name] = message.address, message.process
-    return addresses, pids
+            on_join(endpoint.address, roll.n_missing)
+        if time.monotonic() > deadline:
+            raise ClusterError(f"{roll.missing()} did not join at {endpoint.address} within {JOIN_SECONDS:.0f} s")
+
+    pulse = Pulse(COORDINATOR, 0, 0, roll.addresses, Ledger(), {})
+    try:
+        mailbox = Mailbox(endpoint, check, on_stranger=roll.meet)
+        while roll.n_missing:
+            mailbox.pump()
+    finally:
+        pulse.stop()
 
 
-def _ranked(message: Join, names: list[str]) -> str:
-    """The name that a member gets: the one of the rank that it asked for, or the first that is free."""
-    if message.rank < 0:
-        return names[0]
-    asked = [name for name in names if name == f"{message.role} {message.rank}"]
-    return asked[0] if asked else names[0]
-
-
-def _tell_all(endpoint: Endpoint, addresses: dict[str, str], error: BaseException) -> None:
-    """Sends all members the cause, and gives it time to leave."""
-    if isinstance(error, KeyboardInterrupt):
-        error = ClusterError("interrupted at the coordinator (Ctrl-C)")
+def _assign_roles(roll: Roll, endpoint: Endpoint, job: dict) -> Listener:
+    """Gives the run its number and all members their names and job; returns what will be heard of them."""
+    assigned = roll.assign()
+    addresses = {name: join.address for name, join in assigned.items()}
+    incarnations = dict.fromkeys([*addresses, COORDINATOR], 0)
+    endpoint.rename(COORDINATOR, secrets.randbits(31) | 1, 0)
     for name, address in addresses.items():
         endpoint.connect(name, address)
-        endpoint.send(name, abort_message(error))
-    endpoint.close(linger=_FAREWELL_SECONDS if addresses else 0)
+        endpoint.send(name, AssignRoles(name=name, addresses=addresses, incarnations=incarnations, job=job))
+    return Listener(
+        list(addresses), lambda name: f"{name} (pid {assigned[name].process}, {assigned[name].address})"
+    )
+
+
+def _tell_all(endpoint: Endpoint, roll: Roll, error: BaseException) -> None:
+    """Sends all that have joined the cause, and gives it time to leave."""
+    if isinstance(error, KeyboardInterrupt):
+        error = ClusterError("interrupted at the coordinator")
+    for address in roll.addresses:
+        endpoint.send(address, abort_message(error))
+    endpoint.close(linger=_FAREWELL_SECONDS if roll.addresses else 0)

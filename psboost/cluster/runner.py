@@ -38,7 +38,7 @@ def error_of(abort: Abort) -> PSBoostError:
 
 
 class Mailbox:
-    """What arrives at a role's endpoint. Strangers' garbage is logged and dropped, an Abort is raised."""
+    """What arrives at a role's endpoint. An Abort is raised; what cannot be read, and is of no known run, is logged."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Mailbox:
         """`check` is called about five times a second, when nothing waits, and raises to end the run.
 
         listener     is told of everybody heard
-        on_stranger  gets the messages that belong to no run, once this endpoint has one
+        on_stranger  gets messages of run 0, whose senders have no part in a run yet; without, they are as others
         early        what was received before the mailbox was there
         """
         self.reports: dict[str, Costs] = {}
@@ -60,24 +60,30 @@ class Mailbox:
         self._next_check = 0.0
 
     def next(self) -> tuple[Envelope, Message]:
-        """The next message but Abort and Beat; waits for it. Costs that it reports are in `reports` then."""
+        """Waits for the next message that is not drivers' talk: neither Beat nor ReportCosts, nor of a stranger."""
         while True:
             envelope, message = self._early.pop(0) if self._early else self._receive()
-            if self._endpoint.run not in (0, envelope.run):
-                if self._on_stranger is not None:
-                    self._on_stranger(envelope, message)
-                continue
-            if self._listener is not None:
-                self._listener.heard(envelope.sender)
-            if isinstance(message, Abort):
-                raise error_of(message)
-            if isinstance(message, Beat):
-                if self._listener is not None:
-                    self._listener.note(envelope.sender, message)
-                continue
-            if isinstance(message, ReportCosts):
-                self.reports[envelope.sender] = costs_of(message)
-            return envelope, message
+            if not self._handled(envelope, message):
+                return envelope, message
+
+    def pump(self) -> None:
+        """Waits for one message, of whatever kind, and drops it if it is not drivers' talk."""
+        self._handled(*self._receive())
+
+    def _handled(self, envelope: Envelope, message: Message) -> bool:
+        """Takes note of what drivers say among themselves; whether it was that."""
+        if envelope.run == 0 and self._on_stranger is not None:
+            self._on_stranger(envelope, message)
+            return True
+        if self._listener is not None:
+            self._listener.heard(envelope.sender)
+        if isinstance(message, Abort) and (envelope.run == self._endpoint.run or envelope.sender == COORDINATOR):
+            raise error_of(message)
+        if isinstance(message, Beat) and self._listener is not None:
+            self._listener.note(envelope.sender, message)
+        if isinstance(message, ReportCosts):
+            self.reports[envelope.sender] = costs_of(message)
+        return isinstance(message, Abort | Beat | ReportCosts)
 
     def _receive(self) -> tuple[Envelope, Message]:
         while True:
@@ -100,8 +106,6 @@ def run_role(role: Role, endpoint: Endpoint, mailbox: Mailbox) -> None:
         endpoint.send(receiver, message)
     while not role.done:
         envelope, message = mailbox.next()
-        if isinstance(message, ReportCosts):
-            continue  # of a role that is done already
         for receiver, answer in role.handle(envelope.sender, message):
             endpoint.send(receiver, answer)
 
@@ -110,7 +114,7 @@ def gather_reports(names: Iterable[str], mailbox: Mailbox) -> dict[str, Costs]:
     """What each of `names` cost, once all of them have reported it."""
     names = list(names)
     while not mailbox.reports.keys() >= set(names):
-        mailbox.next()
+        mailbox.pump()
     return {name: mailbox.reports[name] for name in names}
 
 

@@ -15,6 +15,7 @@ from psboost.kernels import binning as kernels
 from psboost.kernels.columns import find_runs, prefix_ends
 
 KINDS = ("kll", "exact")
+RUNS_PER_BIN = 8  # exact runs are kept up to so many for each of max_bin: about the size of a KLL sketch
 _MAX_K = 65535  # datasketches' bound
 _UINTS = (np.uint8, np.uint16, np.uint32, np.uint64)
 
@@ -72,7 +73,7 @@ class Sketches:
 
     runs       exact runs, of features that have no sketch
     n_missing  int64 (n_features): NaNs
-    klls       sketches by feature, of features of more than max_bin distinct values; none if kind is "exact"
+    klls       sketches by feature, of features of more than most_runs distinct values; none if kind is "exact"
     """
 
     max_bin: int
@@ -101,11 +102,11 @@ class Sketches:
             ends = np.empty(end - begin, np.int64)
             prefix_ends(columns.offsets[begin : end + 1], columns.rows, n_count_rows, ends)
         lengths = ends - starts
-        room = int(np.minimum(lengths, max_bin).sum())  # most of it is never touched
+        room = int(np.minimum(lengths, most_runs(max_bin)).sum())  # most of it is never touched
         values, counts = np.empty(room, np.float32), np.empty(room, np.int64)
         offsets = np.empty(end - begin + 1, np.int64)
         n_missing = np.empty(end - begin, np.int64)
-        find_runs(starts, ends, columns.values, max_bin, offsets, values, counts, n_missing)
+        find_runs(starts, ends, columns.values, most_runs(max_bin), offsets, values, counts, n_missing)
         n_runs = offsets[-1]
         runs = _Runs(offsets, values[:n_runs].copy(), counts[:n_runs].copy())
 
@@ -128,7 +129,7 @@ class Sketches:
     def merge(parts: list["Sketches"]) -> "Sketches":
         """All that `parts` know of the same features.
 
-        Exact parts stay exact while the feature has at most max_bin distinct values (kind "exact": always),
+        Exact parts stay exact while the feature has at most most_runs distinct values (kind "exact": always),
         and then their order does not matter; otherwise the runs join the sketches.
         """
         if len(parts) == 1:
@@ -140,7 +141,7 @@ class Sketches:
         klls: dict[int, kll_floats_sketch] = {}
         if kind == "kll":
             lengths = np.diff(runs.offsets)
-            many = set(np.flatnonzero(lengths > max_bin).tolist()).union(*(part.klls for part in parts))
+            many = set(np.flatnonzero(lengths > most_runs(max_bin)).tolist()).union(*(part.klls for part in parts))
             for feature in sorted(many):
                 whole = kll_floats_sketch(_k_for(max_bin))
                 held = slice(runs.offsets[feature], runs.offsets[feature + 1])
@@ -232,7 +233,7 @@ class Sketches:
 
         _require(len(n_runs) == n_features, f"runs of {len(n_runs)} features instead of {n_features}")
         most = int(n_runs.max(initial=0))
-        _require(kind == "exact" or most <= max_bin, f"{most} runs of a feature, with max_bin {max_bin}")
+        _require(kind == "exact" or most <= most_runs(max_bin), f"{most} runs of a feature, with max_bin {max_bin}")
         _require(most <= len(values), "fewer values than runs")
         offsets = np.zeros(n_features + 1, np.int64)
         np.cumsum(n_runs, out=offsets[1:], dtype=np.int64)
@@ -267,6 +268,11 @@ class Sketches:
                 raise ProtocolError(f"the sketch of feature {feature} is damaged: {error}") from error
         runs = _Runs(offsets, np.ascontiguousarray(values), counts.astype(np.int64))
         return Sketches(max_bin, kind, runs, n_missing, klls)
+
+
+def most_runs(max_bin: int) -> int:
+    """A feature of at most so many distinct values is held exactly."""
+    return RUNS_PER_BIN * max_bin
 
 
 def _k_for(max_bin: int) -> int:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, int64, kernel, void
+from psboost.kernels.compile import IN, OUT, boolean, float32, float64, inline, int32, int64, kernel, void
 
 FLOAT_MAX = np.float32(np.finfo(np.float32).max)
 
@@ -47,41 +47,67 @@ def collapse_runs(offsets, out_offsets, values, counts):
         out_offsets[f + 1] = written
 
 
+@inline
+def _target_rank(k, n, first, spread):
+    """Twice the rank of the k-th of n even steps, rounded to float32 as XGBoost does, as long as ranks fit."""
+    if spread < 16777216:
+        return float64(float32(2) * (float32(float32(float32(k) * float32(spread)) / float32(n)) + float32(first)))
+    return 2.0 * (k * float64(spread) / n + first)
+
+
+@inline
+def _pick_even(values, counts, begin, end, n_picks, picks):
+    """Picks at most `n_picks` runs, evenly by rank, the first and the last among them; returns how many.
+
+    XGBoost's WQSummary::SetPrune (quantile.h) on exact summaries: its rmin is the number of lesser values, rmax that
+    of values up to this one. For each of the even ranks the nearer of the two runs around it is picked.
+    """
+    total = counts[begin:end].sum()
+    first_rank, spread = counts[begin], total - counts[end - 1] - counts[begin]
+    picks[0] = begin
+    n, run, last = 1, begin + 1, begin
+    below = counts[begin]  # values less than those of `run`
+    for k in range(1, n_picks - 1):
+        target = _target_rank(k, n_picks - 1, first_rank, spread)
+        while run < end - 1 and target >= float64(2 * (below + counts[run]) + counts[run + 1]):
+            below += counts[run]
+            run += 1
+        if run == end - 1:
+            break
+        pick = run if target < float64(2 * (below + counts[run])) else run + 1
+        if pick != last:
+            picks[n] = pick
+            last = pick
+            n += 1
+    if last != end - 1:
+        picks[n] = end - 1
+        n += 1
+    return n
+
+
 @kernel(void(IN[int64], IN[float32], IN[int64], int64, OUT[int64], OUT[float32]))
 def choose_cuts(offsets, values, counts, max_bin, cut_offsets, cuts):
     """Cut points of each feature from its runs; room for cuts: sum(min(n_runs, max_bin)).
 
-    Up to max_bin distinct values: each is a bin. More: the value at each rank i/max_bin becomes a cut; where
-    it is one already (a heavy value, or the least one) the next distinct value does: heavy values stand
-    alone. A rank adds at most one cut, hence at most max_bin bins. The last cut is float32's maximum.
+    Up to max_bin distinct values: each is a bin. More: max_bin + 1 of them are picked evenly by rank; the first
+    opens the first bin, the others but the last are cuts. That is how XGBoost cuts, so the bins are its bins
+    where the runs are exact. The last cut is float32's maximum.
     """
+    picks = np.empty(max_bin + 1, np.int64)
     written = 0
     cut_offsets[0] = 0
     for f in range(len(offsets) - 1):
         begin, end = offsets[f], offsets[f + 1]
-        if end - begin <= max_bin:
-            for run in range(begin + 1, end):
-                if values[run] < FLOAT_MAX:
-                    cuts[written] = values[run]
-                    written += 1
+        n_picked = end - begin
+        if n_picked > max_bin + 1:
+            n_picked = _pick_even(values, counts, begin, end, max_bin + 1, picks)
         else:
-            total = counts[begin:end].sum()
-            at = begin
-            up_to = counts[begin]
-            last = begin  # the run whose value was the last cut: the least value opens the first bin
-            for rank in range(1, max_bin):
-                while up_to * max_bin <= rank * total:
-                    at += 1
-                    up_to += counts[at]
-                if at > last:
-                    last = at
-                elif at == last and last + 1 < end:
-                    last += 1
-                else:
-                    continue
-                if values[last] < FLOAT_MAX:
-                    cuts[written] = values[last]
-                    written += 1
+            for i in range(n_picked):
+                picks[i] = begin + i
+        for i in range(1, min(n_picked, max_bin)):
+            if values[picks[i]] < FLOAT_MAX:
+                cuts[written] = values[picks[i]]
+                written += 1
         if begin < end:
             cuts[written] = FLOAT_MAX
             written += 1

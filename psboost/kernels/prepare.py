@@ -1,26 +1,44 @@
 """Knows when kernels have to be compiled, and that one process does it while the others wait."""
 
 import fcntl
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
 from psboost.kernels import CACHE_FOLDER
 
+_NO_KERNELS = ("__init__", "compile", "prepare")
 
-def prepare(say: Callable[[str], None] | None = None) -> None:
-    """Imports all kernels, which compiles them if this installation has not done so; `say` is told when it must."""
-    names = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
-    modules = [name for name in names if name not in ("__init__", "compile", "prepare")]
+
+def to_stderr(text: str) -> None:
+    print(f"psboost: {text}", file=sys.stderr, flush=True)
+
+
+def prepare(say: Callable[[str], None] | None = to_stderr) -> None:
+    """Imports all kernels, which compiles them if this installation has not done so; `say` is told when it must.
+
+    The lock is the system's: a process that dies while it compiles leaves nothing that stops the next one.
+    """
     compiled = CACHE_FOLDER / "compiled"
     if compiled.exists():
-        for name in modules:
-            import_module(f"psboost.kernels.{name}")
+        _import_kernels()
         return
     with open(CACHE_FOLDER / "lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if say is not None:
+                say("waiting for another process, which is compiling")
+            fcntl.flock(lock, fcntl.LOCK_EX)
         if say is not None and not compiled.exists():
             say("compiling, once for this installation (under a minute)")
-        for name in modules:
-            import_module(f"psboost.kernels.{name}")
+        _import_kernels()
         compiled.touch()
+
+
+def _import_kernels() -> None:
+    names = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
+    for name in names:
+        if name not in _NO_KERNELS:
+            import_module(f"psboost.kernels.{name}")

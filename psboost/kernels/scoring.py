@@ -36,8 +36,8 @@ from psboost.kernels.compile import (
 )
 
 NODE = np.dtype([("threshold", np.float32), ("word", np.int32), ("mask", np.uint64)])
-# A step of a walk. The right child is left + 1, feature is 2 * position + default_left. A leaf's threshold is NaN
-# and its left child the place before it, so that a walk that goes on from a leaf stays there.
+# A step of a walk. The right child is left + 1, feature is 2 * position + default_left. A leaf's threshold is
+# NaN and its left child the place before it, so that a walk that goes on from a leaf stays there.
 STEP = np.dtype([("threshold", np.float32), ("feature", np.int32), ("left", np.int32), ("value", np.float32)])
 
 _NODES = types.Array(numba.from_dtype(NODE), 1, "C", readonly=True)
@@ -184,8 +184,8 @@ def walk(
 ):  # fmt: skip
     """A few rows at a time are laid out densely (NaN is missing) and walked down each tree in turn.
 
-    The first depths[tree] steps are taken without asking whether a leaf is reached, and none asks which way to
-    go: with no branch to guess wrong, a core works on several rows at once.
+    The first depths[tree] steps are taken without asking whether a leaf is reached, and none branches on the
+    way to go: with no branch to guess wrong, a core works on several rows at once.
     """
     cells[:] = unstored
     n_together = len(cells) // max(n_features, 1)

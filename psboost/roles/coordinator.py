@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from psboost.boosting.fixed_point import Steps, least_rows, steps_for
+from psboost.boosting.fixed_point import Steps, least_rows
 from psboost.boosting.forest import Forest, Tree
 from psboost.boosting.growth import Frontier
 from psboost.boosting.losses import Bounds
@@ -166,7 +166,7 @@ class Coordinator(Role):
     def _usable(self) -> np.ndarray:
         """bool: the features that could ever be split (D3), and have cut points if those are given."""
         job = self._job
-        steps = steps_for(self._bounds, job.parameters.grad_bits, self._n_rows)
+        steps = job.steps(self._bounds, self._n_rows)
         self._min_rows = least_rows(job.parameters.min_child_weight, self._bounds, steps)
         usable = self._counts >= self._min_rows
         if self._given is None:
@@ -268,7 +268,7 @@ class Coordinator(Role):
         """base_score, given or from the sums of all rows at margin 0; the workers' margins start from it."""
         job, base_score = self._job, self._job.parameters.base_score
         if base_score is None:
-            steps = steps_for(self._bounds, job.parameters.grad_bits, self._n_rows)
+            steps = job.steps(self._bounds, self._n_rows)
             [sums] = yield from self._leaf_sums(-1, steps)
             base_score = job.loss.intercept(*sums)
         margin = job.loss.margin_of(base_score)
@@ -294,7 +294,7 @@ class Coordinator(Role):
             start = StartTree(tree=tree, max_grad=self._bounds.grad, max_hess=self._bounds.hess)
             for name in (*job.workers, *(job.servers if job.merges else ())):
                 self.send(name, start)
-        steps = steps_for(self._bounds, job.parameters.grad_bits, self._n_rows)
+        steps = job.steps(self._bounds, self._n_rows)
         growing, frontier, level = _Growing(), Frontier.root(), 0
         while True:
             proposals = yield from self.gather(ProposeSplits, job.proposers, tree=tree, level=level)

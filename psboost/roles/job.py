@@ -2,7 +2,8 @@
 
 from dataclasses import asdict, dataclass
 
-from psboost.boosting.losses import LOSSES
+from psboost.boosting.fixed_point import Steps, bits_for, rows_per_sum, steps_for
+from psboost.boosting.losses import LOSSES, Bounds
 from psboost.boosting.split import SplitRule
 from psboost.config import Parameters
 from psboost.roles.role import server_name, worker_name
@@ -34,6 +35,14 @@ class Job:
     def rule(self) -> SplitRule:
         p = self.parameters
         return SplitRule(p.reg_lambda, p.reg_alpha, p.gamma, p.min_child_weight)
+
+    def steps(self, bounds: Bounds, n_rows: int) -> Steps:
+        """The fixed-point steps of a tree, from its gradients' bounds and the rows of all shards."""
+        return steps_for(bounds, bits_for(self.parameters.grad_bits, n_rows), n_rows)
+
+    def rows_per_sum(self, n_rows: int) -> int:
+        """How many rows a packed sum holds."""
+        return rows_per_sum(bits_for(self.parameters.grad_bits, n_rows))
 
     def is_last(self, level: int) -> bool:
         """Whether the children of this level's splits are leaves by max_depth."""

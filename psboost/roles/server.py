@@ -5,7 +5,6 @@ from operator import add
 
 import numpy as np
 
-from psboost.boosting.fixed_point import steps_for
 from psboost.boosting.growth import Frontier, feature_range
 from psboost.boosting.histogram import Histograms, side_by_side
 from psboost.boosting.losses import Bounds
@@ -83,7 +82,7 @@ class Server(Role):
             if not job.loss.bounded:
                 [start] = yield from self.gather(StartTree, [COORDINATOR], tree=tree)
                 self._bounds = Bounds(start.max_grad, start.max_hess)
-            self._finder.start_tree(steps_for(self._bounds, job.parameters.grad_bits, self._n_rows))
+            self._finder.start_tree(job.steps(self._bounds, self._n_rows))
         frontier, level = Frontier.root(), 0
         while True:
             if job.merges:

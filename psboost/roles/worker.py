@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from psboost.boosting.fixed_point import Steps, round_gradients, rounding_key, rows_per_sum, steps_for
+from psboost.boosting.fixed_point import Steps, round_gradients, rounding_key
 from psboost.boosting.growth import Frontier, feature_range
 from psboost.boosting.histogram import HistogramBuilder, Histograms
 from psboost.boosting.losses import Bounds
@@ -171,7 +171,7 @@ class Worker(Role):
         )
         self._finder = None if job.merges else SplitFinder(self._features, job.rule)
         self._builder = HistogramBuilder(
-            self._block.indptr, self._block.bins, self._block.bin_offsets, rows_per_sum(job.parameters.grad_bits)
+            self._block.indptr, self._block.bins, self._block.bin_offsets, job.rows_per_sum(deal.n_rows)
         )
         self._margins = np.zeros(self._n_rows, np.float32)
         self._grads, self._hesses = np.empty(self._n_train), np.empty(self._n_train)
@@ -183,7 +183,7 @@ class Worker(Role):
         """Margins start from base_score; unless it was given, from the sums of all rows at margin 0."""
         if self._job.parameters.base_score is None and self._c == 0:
             self._update_gradients()
-            steps = steps_for(self._bounds, self._job.parameters.grad_bits, self._n_rows_of_all)
+            steps = self._job.steps(self._bounds, self._n_rows_of_all)
             self._push_leaf_sums(-1, [0], steps)
         [start] = yield from self.gather(CloseTree, [COORDINATOR])
         self._margins[:] = start.values[0]
@@ -201,7 +201,7 @@ class Worker(Role):
                 self.send(COORDINATOR, PushMaxima(tree=tree, max_grad=max_grad, max_hess=max_hess))
             [start] = yield from self.gather(StartTree, [COORDINATOR], tree=tree)
             self._bounds = Bounds(start.max_grad, start.max_hess)
-        steps = steps_for(self._bounds, job.parameters.grad_bits, self._n_rows_of_all)
+        steps = job.steps(self._bounds, self._n_rows_of_all)
         with self.stage("gradients"):
             key = rounding_key(job.seed, tree)
             self._packed = round_gradients(self._grads, self._hesses, steps, key, self._row_offset)

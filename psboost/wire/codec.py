@@ -255,6 +255,14 @@ def decode(frames: Sequence[Any]) -> tuple[Envelope, Message]:
         raise ProtocolError(f"{_source(None)} whose header is not msgpack: {error}") from error
     if not isinstance(header, list) or len(header) < _ENVELOPE_SIZE:
         raise ProtocolError(f"{_source(None)} with a header that is not one of psboost's")
+    try:
+        return _decode_fields(header, frames[1:])
+    except ProtocolError as error:
+        error.run = header[2] if type(header[2]) is int else None
+        raise
+
+
+def _decode_fields(header: list, frames: Sequence[Any]) -> tuple[Envelope, Message]:
     version, number, run, sender, incarnation, sequence = header[:_ENVELOPE_SIZE]
     source = _source(sender)
     if version != PROTOCOL_VERSION:
@@ -271,7 +279,7 @@ def decode(frames: Sequence[Any]) -> tuple[Envelope, Message]:
     layout, items = _LAYOUTS[kind], header[_ENVELOPE_SIZE:]
     if len(items) != len(layout):
         raise ProtocolError(f"{source}: expected {len(layout)} fields, got {len(items)}")
-    remaining = [memoryview(frame) for frame in reversed(frames[1:])]
+    remaining = [memoryview(frame) for frame in reversed(frames)]
     values = {}
     for (name, _, read), item in zip(layout, items, strict=True):
         try:

@@ -71,7 +71,7 @@ class Endpoint:
                 raise
 
     def rename(self, name: str, run: int, incarnation: int) -> None:
-        """Send under another name from now on, and hear only this run (0: every run)."""
+        """Send under another name from now on, and hear only this run and what belongs to none yet (0: all)."""
         self.name, self.run, self.incarnation = name, run, incarnation
 
     def connect(self, name: str, address: str) -> None:
@@ -115,7 +115,8 @@ class Endpoint:
         """The next message of this run, or None after `timeout` seconds (None: no limit; 0: only what is
         there).
 
-        Messages of other runs are dropped. ProtocolError, naming the sender, for one that cannot be decoded.
+        Messages of other runs are dropped, but not those of run 0: their senders have no run yet. ProtocolError,
+        naming the sender, for one that cannot be decoded.
         """
         if self._listener is None:
             raise ClusterError(f"{self.name} does not listen: it was made without an address or is closed")
@@ -128,8 +129,9 @@ class Endpoint:
             try:
                 envelope, message = decode([frame.buffer for frame in frames])
             except ProtocolError as error:
-                raise ProtocolError(f"{self.name} received {error}") from error
-            if self.run in (0, envelope.run):
+                error.args = (f"{self.name} received {error}",)
+                raise
+            if self.run == 0 or envelope.run in (0, self.run):
                 return envelope, message
 
     def close(self, linger: float = 0) -> None:

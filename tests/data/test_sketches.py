@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from datasketches import kll_floats_sketch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psboost.data.columns import to_columns
@@ -65,9 +65,10 @@ def test_exact_cut_points_are_those_of_the_naive_twin(table, zero_as_missing, ma
 
 
 @pytest.mark.parametrize("run", [kernels.choose_cuts, kernels.choose_cuts.py_func])
+@settings(deadline=None)
 @given(
     columns=st.lists(
-        st.dictionaries(st.floats(width=32, allow_nan=False), st.integers(1, 50), max_size=12), max_size=4
+        st.dictionaries(st.floats(width=32, allow_nan=False), st.integers(1, 50), max_size=20), max_size=4
     ),
     max_bin=st.integers(2, 6),
 )
@@ -151,29 +152,38 @@ def test_features_without_a_value_get_no_cuts_and_all_missing_ones_a_single_cut(
     assert cuts_of(summarise(np.zeros((0, 3), np.float32))) == [[], [], []]
 
 
-def test_a_heavy_value_stands_alone():
-    values = np.concatenate([np.zeros(900), np.arange(1, 51), -np.arange(1, 51)])
-    (cuts,) = cuts_of(column(values, max_bin=64), 64, zero_as_missing=False, n_rows=1000)
-    assert {0.0, 1.0} <= set(cuts)
-    (cuts,) = cuts_of(column([1] * 90 + list(range(2, 12))), n_rows=100)
-    assert cuts[0] == 2
+@pytest.mark.parametrize("zero_as_missing", [True, False])
+@pytest.mark.parametrize("n_rows", [50, 300, 500])
+def test_exact_cut_points_are_xgboosts(zero_as_missing, n_rows):
+    xgboost = pytest.importorskip("xgboost")
+    rng = np.random.default_rng(n_rows)
+    table = rng.standard_normal((n_rows, 5)).astype(np.float32)
+    table[:, 1] = np.round(table[:, 1], 1) + 0.05  # few distinct values, uneven counts, none of them 0
+    table[:, 2] = np.where(rng.random(n_rows) < 0.9, 7, table[:, 2])  # one heavy value
+    table[:, 3] = np.exp(3 * table[:, 3])
+    table[rng.random((n_rows, 5)) < 0.3] = np.nan if zero_as_missing else 0
+    data = xgboost.QuantileDMatrix(table, np.zeros(n_rows), max_bin=64, nthread=1)
+    offsets, cuts = data.get_quantile_cut()
+    ours = cuts_of(summarise(np.nan_to_num(table), 64, "kll"), 64, zero_as_missing, n_rows)
+    for f, own in enumerate(ours):
+        theirs = cuts[int(offsets[f]) + 1 : int(offsets[f + 1])]  # the first is below the least value
+        assert own[:-1] == theirs[:-1].tolist()  # the last is above the greatest, ours above every value
 
 
 def test_kll_only_for_features_of_many_values():
-    table = np.zeros((600, 3), np.float32)
-    table[:, 0] = np.arange(1, 601)
-    table[:, 1] = 1 + np.arange(600) % 256
+    table = np.zeros((2400, 3), np.float32)
+    table[:, 0] = np.arange(1, 2401)
+    table[:, 1] = 1 + np.arange(2400) % 2048
     sketches = summarise(table, max_bin=256, kind="kll")
     assert list(sketches.klls) == [0]
     assert not summarise(table, max_bin=256).klls
-    halves = [summarise(table[:300], 256, "kll"), summarise(table[300:], 256, "kll")]
-    assert list(Sketches.merge(halves).klls) == [0]
-    # two exact halves whose union has too many values turn into a sketch
-    quarters = [summarise(table[i : i + 150], 256, "kll") for i in range(0, 600, 150)]
+    # exact parts whose union has too many values turn into a sketch
+    quarters = [summarise(table[i : i + 600], 256, "kll") for i in range(0, 2400, 600)]
     assert not any(part.klls for part in quarters)
     merged = Sketches.merge(quarters)
     assert list(merged.klls) == [0]
-    assert merged.klls[0].n == 600
+    assert merged.klls[0].n == 2400
+    assert list(Sketches.merge([sketches, quarters[0]]).klls) == [0]
 
 
 @pytest.mark.parametrize("max_bin", [16, 256, 512])
@@ -197,10 +207,10 @@ def test_kll_bins_are_nearly_even(max_bin, zero_as_missing):
 
 
 def test_missing_beside_a_sketch():
-    values = np.concatenate([np.arange(1, 101), [np.nan] * 7])
+    values = np.concatenate([np.arange(1, 201), [np.nan] * 7])
     sketches = column(values, 16, "kll")
-    assert sketches.klls[0].n == 100
-    points = Sketches.merge([sketches, sketches]).cut_points(max_bin=16, zero_as_missing=False, n_rows=214)
+    assert sketches.klls[0].n == 200
+    points = Sketches.merge([sketches, sketches]).cut_points(max_bin=16, zero_as_missing=False, n_rows=414)
     assert points.has_missing.tolist() == [1]
     assert len(points.cuts) == 16
 

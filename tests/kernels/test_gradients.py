@@ -58,7 +58,11 @@ def test_squared(kernels, rows):
 @WAYS
 @quick
 @given(
-    gradient_rows(), st.integers(-30, 0), st.integers(-30, 0), st.integers(0, 2**64 - 1), st.integers(0, 2**40)
+    gradient_rows(),
+    st.integers(-30, 0),
+    st.integers(-30, 0),
+    st.integers(0, 2**64 - 1),
+    st.integers(0, 2**40),
 )
 def test_rounding(kernels, rows, grad_bits, hess_bits, key, row_offset):
     packed = np.empty(len(rows), np.int64)

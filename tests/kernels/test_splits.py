@@ -33,7 +33,7 @@ class Found:
 
 @st.composite
 def nodes(draw):
-    """(rows {user feature: bin}, (grad, hess) of each, {user feature: (zero_bin, nan_bin)}, {feature: n_bins})"""
+    """(rows {feature: bin}, (grad, hess) of each, {feature: (zero_bin, nan_bin)}, {feature: n_bins})"""
     ids = draw(st.lists(st.sampled_from([3, 5, 8, 70, 2**40]), unique=True, min_size=1, max_size=4))
     zeros_count = draw(st.booleans())
     features, n_bins = {}, {}
@@ -72,9 +72,9 @@ def find(kernels, rows, values, features, n_bins, rule, lived=None):
     parents = [i for i, feature in enumerate(ids) if lived is None or feature in lived]
     living = np.full(len(parents), 9, np.uint8)
     best, best_gain = np.zeros(7, np.int64), np.zeros(1)
+    bin_features = np.repeat(np.arange(len(ids), dtype=np.int32), list(n_bins.values()))
     n_kept = kernels.find_split(
-        bins, grads, hesses, np.repeat(np.arange(len(ids), dtype=np.int32), list(n_bins.values())), bin_offsets,
-        default_bins, np.array(ids, np.int64), np.array(parents, np.int32),
+        bins, grads, hesses, bin_features, bin_offsets, default_bins, np.array(ids, np.int64), np.array(parents, np.int32),
         np.array([*naive.sums_of(range(len(rows)), values), rule.least]),
         np.array([rule.grad_step, rule.hess_step, rule.reg_lambda, rule.reg_alpha, rule.min_gain]),
         living, best, best_gain,

@@ -4,6 +4,8 @@ import math
 from collections import Counter
 from itertools import accumulate
 
+import numpy as np
+
 FLOAT_MAX = 3.4028234663852886e38
 
 
@@ -32,25 +34,35 @@ def collapse_runs(*parts):
 
 
 def choose_cuts(runs, max_bin):
-    """Cuts of one feature from its (value, count) runs, by looking every rank up in the sorted values."""
+    """Cuts of one feature from its (value, count) runs: XGBoost's SetPrune and AddCutPoint, transcribed."""
     distinct = [value for value, _ in runs]
     if not distinct:
         return []
-    if len(distinct) <= max_bin:
-        chosen = distinct[1:]
-    else:
-        total = sum(count for _, count in runs)
-        chosen = []
-        last = distinct[0]
-        for rank in range(1, max_bin):
-            up_to = accumulate(count for _, count in runs)
-            value = next(v for v, n in zip(distinct, up_to, strict=True) if n * max_bin > rank * total)
-            if value == last:
-                value = next((greater for greater in distinct if greater > last), last)
-            if value > last:
-                chosen.append(value)
-                last = value
-    return [cut for cut in chosen if cut < FLOAT_MAX] + [FLOAT_MAX]
+    chosen = distinct if len(distinct) <= max_bin + 1 else prune([count for _, count in runs], distinct, max_bin + 1)
+    return [cut for cut in chosen[1:max_bin] if cut < FLOAT_MAX] + [FLOAT_MAX]
+
+
+def prune(counts, distinct, size):
+    """At most `size` of the values, evenly by rank."""
+    f = np.float32
+    rmax = list(accumulate(counts))
+    rmin = [upper - count for upper, count in zip(rmax, counts, strict=True)]
+    begin, spread, n = f(rmax[0]), f(rmin[-1] - rmax[0]), size - 1
+    picked, i, last = [0], 1, 0
+    for k in range(1, n):
+        dx2 = f(2) * (f(k) * spread / f(n) + begin)
+        while i < len(counts) - 1 and dx2 >= rmax[i + 1] + rmin[i + 1]:
+            i += 1
+        if i == len(counts) - 1:
+            break
+        next_of_i, before_next = rmin[i] + counts[i], rmax[i + 1] - counts[i + 1]
+        chosen = i if dx2 < next_of_i + before_next else i + 1
+        if chosen != last:
+            picked.append(chosen)
+            last = chosen
+    if last != len(counts) - 1:
+        picked.append(len(counts) - 1)
+    return [distinct[at] for at in picked]
 
 
 def bin_columns(value, cuts, has_missing, keep_nan):

@@ -1,4 +1,4 @@
-"""Slow twins of psboost/kernels/histograms.py: a histogram is a dict {bin: (grad, hess)}, a row a list of bins."""
+"""Slow twins of psboost/kernels/histograms.py: a histogram is {bin: (grad, hess)}, a row a list of bins."""
 
 
 def build(rows, which, values):

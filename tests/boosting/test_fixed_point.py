@@ -1,0 +1,133 @@
+"""Steps, bounds of sums and the rounding of gradients to whole steps."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from psboost.boosting import fixed_point
+from psboost.boosting.fixed_point import (
+    Steps,
+    least_rows,
+    least_units,
+    power_above,
+    round_gradients,
+    rounding_key,
+    rows_per_sum,
+    steps_for,
+)
+from psboost.boosting.losses import Bounds
+
+BITS = pytest.mark.parametrize("grad_bits", [8, 16, 32])
+POSITIVE = st.floats(1e-30, 1e30)
+INT64_MAX = 2**63 - 1
+
+
+@given(POSITIVE)
+def test_power_above(x):
+    k = power_above(x)
+    assert 2.0**k >= x > 2.0 ** (k - 1)
+    assert power_above(2.0**k) == k
+
+
+def test_power_above_nothing():
+    assert power_above(0.0) == -126
+
+
+@BITS
+@settings(max_examples=60, deadline=None)
+@given(POSITIVE, POSITIVE, st.integers(1, 2**31 - 1))
+def test_no_sum_overflows(grad_bits, max_grad, max_hess, n_rows):
+    steps = steps_for(Bounds(max_grad, max_hess), grad_bits, n_rows)
+    for bound, step, leaf_step in (
+        (max_grad, steps.grad, steps.leaf_grad), (max_hess, steps.hess, steps.leaf_hess)
+    ):  # fmt: skip
+        assert math.frexp(step)[0] == math.frexp(leaf_step)[0] == 0.5  # powers of two
+        assert 2 ** (grad_bits - 3) < bound / step <= 2 ** min(grad_bits - 1, 30)
+        assert leaf_step <= step
+        assert n_rows * (math.ceil(bound / leaf_step) + 1) <= INT64_MAX
+
+
+@BITS
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_the_worst_rows_fit_a_packed_sum(grad_bits, sign):
+    """rows_per_sum rows at both bounds: each half of the sum holds its part, and comes apart again."""
+    steps = steps_for(Bounds(1.0, 0.25), grad_bits, 10**6)
+    packed = round_gradients(np.array([sign * 1.0]), np.array([0.25]), steps, rounding_key(0, 0), 0)
+    grad, hess = int(packed[0]) >> 32, int(packed[0]) & 0xFFFFFFFF
+    assert (grad, hess) == (sign * 2 ** min(grad_bits - 1, 30), 2 ** min(grad_bits - 1, 30))
+    n_rows = rows_per_sum(grad_bits)
+    total = n_rows * int(packed[0])
+    assert -(2**63) <= total <= INT64_MAX
+    assert (total >> 32, total & 0xFFFFFFFF) == (n_rows * grad, n_rows * hess)
+    assert n_rows * hess < 2**31
+    assert n_rows >= {8: 10**7, 16: 65_000, 32: 1}[grad_bits]
+
+
+@given(st.one_of(st.floats(0, 1e300), st.floats(0, 100)), st.integers(-200, 10))
+def test_least_units(min_child_weight, exponent):
+    step = math.ldexp(1.0, exponent)
+    least = least_units(min_child_weight, step)
+    assert 1 <= least <= 2**62
+    np.array([0, 0, least], np.int64)  # fits
+    if least < 2**62:
+        exact = Fraction(min_child_weight) / Fraction(step)
+        assert least == max(1, math.ceil(exact))
+
+
+@BITS
+@settings(max_examples=100, deadline=None)
+@given(st.floats(0, 100), st.floats(1e-6, 1e3), st.integers(0, 2**40))
+def test_fewer_than_least_rows_never_reach_the_least_units(grad_bits, min_child_weight, max_hess, seed):
+    bounds = Bounds(1.0, max_hess)
+    steps = steps_for(bounds, grad_bits, 1000)
+    too_few = min(least_rows(min_child_weight, bounds, steps) - 1, 2000)
+    hesses = np.full(too_few, max_hess)
+    packed = round_gradients(np.zeros(too_few), hesses, steps, rounding_key(seed, 0), 0)
+    assert int((packed & 0xFFFFFFFF).sum()) < least_units(min_child_weight, steps.hess)
+
+
+def test_least_rows_of_odd_bounds():
+    steps = steps_for(Bounds(1.0, 0.25), 16, 10)
+    assert least_rows(0.0, Bounds(1.0, 0.25), steps) == 1
+    assert least_rows(1.0, Bounds(1.0, 0.25), steps) == 4
+    assert least_rows(1.0, Bounds(1.0, 0.0), steps) == 1
+    assert least_rows(1e300, Bounds(1.0, 1e-300), steps) == 2**62
+
+
+def test_rounding_keys_differ_by_seed_and_tree():
+    keys = {int(rounding_key(seed, tree)) for seed in (0, 1, 2, 2**62) for tree in range(50)}
+    assert len(keys) == 200
+    assert rounding_key(3, 4) == rounding_key(3, 4) and rounding_key(3, 4).dtype == np.uint64
+
+
+@BITS
+def test_rounding_is_the_same_on_any_cut_into_shards(grad_bits):
+    rng = np.random.default_rng(0)
+    grads, hesses = rng.uniform(-1, 1, 100), rng.uniform(0, 0.25, 100)
+    hesses[::7] = 0
+    grads[::7] = 0
+    steps, key = steps_for(Bounds(1.0, 0.25), grad_bits, 100), rounding_key(5, 1)
+    whole = round_gradients(grads, hesses, steps, key, 0)
+    for n_shards in (2, 3, 7, 150):
+        borders = [100 * part // n_shards for part in range(n_shards + 1)]
+        parts = [
+            round_gradients(grads[b:e], hesses[b:e], steps, key, b)
+            for b, e in zip(borders, borders[1:], strict=False)
+        ]
+        np.testing.assert_array_equal(np.concatenate(parts), whole)
+    low = whole & 0xFFFFFFFF
+    assert (low[hesses > 0] >= 1).all() and (whole[hesses == 0] == 0).all()
+
+
+def test_tiny_hesses_count_as_one_step():
+    steps = Steps(1.0, 1.0, 1.0, 1.0)
+    packed = round_gradients(np.zeros(100), np.full(100, 1e-16), steps, rounding_key(0, 0), 0)
+    assert (packed == 1).all()
+
+
+def test_the_module_knows_how_far_int64_reaches():
+    assert fixed_point._SUM_BITS < 63

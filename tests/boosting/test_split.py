@@ -1,0 +1,168 @@
+"""Split rules, the order of splits, and a finder that keeps histograms over the levels of a tree."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from psboost.boosting.fixed_point import Steps
+from psboost.boosting.histogram import Histograms
+from psboost.boosting.split import MIN_GAIN, FeatureRange, Proposals, SplitFinder, SplitRule, better
+from psboost.errors import ProtocolError
+from tests.naive import histograms as naive_histograms
+from tests.naive import splits as naive
+
+STEPS = Steps(grad=0.25, hess=0.5, leaf_grad=1.0, leaf_hess=1.0)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "grad", "hess", "value"),
+    [
+        (0, 6, 2, -2), (0, -6, 2, 2), (1, 6, 2, -5 / 3), (1, -6, 2, 5 / 3), (9, 6, 2, 0), (0, 6, 0, 0),
+        (0, 0, 5, 0),
+    ],  # fmt: skip
+)
+def test_leaf_value(alpha, grad, hess, value):
+    assert SplitRule(1.0, alpha, 0.0, 0.0).leaf_value(grad, hess) == pytest.approx(value)
+
+
+def test_better_is_one_order_of_all_splits():
+    fields = list(itertools.product((-np.inf, 1.0, 2.0), (-1, 4, 7), (0, 1), (0, 1)))
+    splits = Proposals.empty(len(fields))
+    for i, (gain, feature, bin_, default_left) in enumerate(fields):
+        splits.gains[i], splits.features[i] = gain, feature
+        splits.bins[i], splits.default_left[i] = bin_, default_left
+
+    class At:
+        def __init__(self, i):
+            self.gains, self.features = splits.gains[i : i + 1], splits.features[i : i + 1]
+            self.bins, self.default_left = splits.bins[i : i + 1], splits.default_left[i : i + 1]
+
+    for i, j in itertools.product(range(len(fields)), repeat=2):
+        a, b = fields[i], fields[j]
+        assert better(At(i), At(j), 0) == ((-a[0], *a[1:]) < (-b[0], *b[1:]))
+
+
+def make_range(ids, n_bins, zeros):
+    """A FeatureRange; zeros = [(zero_bin, nan_bin)]."""
+    pairs = [[-1 if b is None else b for b in pair] for pair in zeros]
+    return FeatureRange(
+        ids=np.array(ids, np.int64),
+        shards=np.arange(len(ids), dtype=np.int32) % 2,
+        locals=np.arange(len(ids), dtype=np.int32) + 10,
+        bin_offsets=np.cumsum([0, *n_bins]).astype(np.int32),
+        default_bins=np.array(pairs, np.int32).reshape(-1),
+    )
+
+
+def histograms_of(dicts):
+    sums = [list(d.values()) for d in dicts]
+    flat = np.array([pair for node in sums for pair in node], np.int64).reshape(-1, 2)
+    return Histograms(
+        np.cumsum([0, *map(len, sums)]),
+        np.array([b for d in dicts for b in d], np.int32),
+        flat[:, 0].copy(),
+        flat[:, 1].copy(),
+    )
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(0, 2**32), st.sampled_from([0.0, 1.0, 2.5]), st.sampled_from([0.0, 0.5, 3.0]),
+    st.booleans(), st.sampled_from([0.0, 0.5]),
+)  # fmt: skip
+def test_levels_of_a_tree(seed, min_child_weight, gamma, zeros_count, reg_alpha):
+    """Only one child of each split is built; both children's best splits are those of the brute force."""
+    rng = np.random.default_rng(seed)
+    ids, n_cuts = [9, 4, 30, 2], [3, 2, 4, 1]
+    zeros = [(int(rng.integers(n)), n) if zeros_count else (None, None) for n in n_cuts]
+    n_bins = [n + zeros_count for n in n_cuts]
+    features = make_range(ids, n_bins, zeros)
+    rule = SplitRule(1.0, reg_alpha, gamma, min_child_weight)
+    finder = SplitFinder(features, rule)
+    least = max(1, int(np.ceil(min_child_weight / STEPS.hess)))
+    naive_rule = naive.Rule(STEPS.grad, STEPS.hess, 1.0, reg_alpha, MIN_GAIN, least)
+    by_id = dict(zip(ids, zeros, strict=True))
+
+    rows, values = [], []
+    for _ in range(24):
+        stored = [(f, n) for f, n in zip(ids, n_bins, strict=True) if rng.random() < 0.5]
+        rows.append({f: int(rng.integers(n)) for f, n in stored})
+        hess = int(rng.integers(0, 4))
+        values.append((int(rng.integers(-6, 7)) if hess else 0, hess))
+
+    def histogram(which, living):
+        begins = dict(zip(ids, features.bin_offsets.tolist(), strict=False))
+        as_bins = [[begins[f] + b for f, b in rows[i].items() if f in living] for i in which]
+        return naive_histograms.build(as_bins, range(len(which)), [values[i] for i in which])
+
+    def totals(nodes):
+        return np.array([naive_histograms.sums(which, values) for which in nodes], np.int64).reshape(-1, 2)
+
+    for _ in range(2):  # a second tree starts anew
+        finder.start_tree(STEPS)
+        nodes, lived = [list(range(len(rows)))], [set(ids)]
+        built = [0]
+        for _level in range(3):
+            proposals, flags = finder.find(
+                histograms_of([histogram(nodes[i], lived[i]) for i in built]), totals([nodes[i] for i in built])
+            )
+            chosen, children, next_lived, build_left = [], [], [], []
+            for i, which in enumerate(nodes):
+                node_rows, node_values = [rows[r] for r in which], [values[r] for r in which]
+                assert proposals.node_sums[i].tolist() == list(naive_histograms.sums(which, values))
+                living = {f for f in lived[i] if naive.lives(node_rows, node_values, f, least)}
+                parents, alive = flags[i]
+                assert {ids[f] for f in parents} == lived[i]
+                assert {ids[f] for f, a in zip(parents, alive, strict=True) if a} == living
+                assert {ids[f] for f in finder.living(i)} == living
+                best = naive.find_split(node_rows, node_values, by_id, naive_rule)
+                if best is None or best[0] < gamma:
+                    assert proposals.gains[i] == -np.inf and proposals.features[i] == -1
+                    continue
+                gain, feature, bin_, default_left, left_sums = best
+                assert (proposals.gains[i], proposals.features[i]) == (gain, feature)
+                assert (proposals.bins[i], proposals.default_left[i]) == (bin_, default_left)
+                assert proposals.left_sums[i].tolist() == list(left_sums)
+                assert proposals.shards[i] == ids.index(feature) % 2
+                assert proposals.locals[i] == ids.index(feature) + 10
+                side = [naive.goes_left(rows[r], feature, bin_, default_left, *by_id[feature]) for r in which]
+                chosen.append(i)
+                children.append([r for r, left in zip(which, side, strict=True) if left])
+                children.append([r for r, left in zip(which, side, strict=True) if not left])
+                next_lived += [living, living]
+                build_left.append(bool(rng.integers(2)))
+            if not chosen:
+                break
+            finder.apply(chosen, build_left)
+            nodes, lived = children, next_lived
+            built = [2 * k + (not left) for k, left in enumerate(build_left)]
+
+
+def test_a_child_that_is_not_part_of_its_parent():
+    finder = SplitFinder(make_range([1], [2], [(None, None)]), SplitRule(1.0, 0.0, 0.0, 0.0))
+    finder.start_tree(STEPS)
+    finder.find(histograms_of([{0: (-4, 2), 1: (4, 2)}]), np.array([[0, 4]]))
+    finder.apply([0], [True])
+    with pytest.raises(ProtocolError, match="not part of its parent"):
+        finder.find(histograms_of([{0: (-4, 3)}]), np.array([[-4, 3]]))
+
+
+def test_no_features():
+    finder = SplitFinder(make_range([], [], []), SplitRule(1.0, 0.0, 0.0, 1.0))
+    finder.start_tree(STEPS)
+    proposals, flags = finder.find(Histograms.empty(1), np.array([[3, 4]]))
+    assert proposals.gains.tolist() == [-np.inf] and proposals.node_sums.tolist() == [[3, 4]]
+    assert [len(array) for array in flags[0]] == [0, 0]
+
+
+def test_the_finder_leaves_the_histograms_that_it_is_given_alone():
+    finder = SplitFinder(make_range([1, 2], [2, 1], [(None, None)] * 2), SplitRule(1.0, 0.0, 0.0, 4.0))
+    finder.start_tree(STEPS)
+    built = histograms_of([{0: (-9, 9), 1: (9, 9), 2: (1, 1)}])
+    for array in (built.bins, built.grads, built.hesses):
+        array.flags.writeable = False  # as they come from a message
+    finder.find(built, np.array([[1, 19]]))
+    assert finder.living(0).tolist() == [0]
