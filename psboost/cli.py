@@ -96,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument(
             "--announce", metavar="HOST", help="the host that the others reach this role by, if it is not the one bound"
         )
-        made.add_argument("--rank", type=int, default=-1, metavar="N", help="which one to be, from 0 (any that is free)")
+        made.add_argument("--rank", type=int, default=-1, metavar="N", help="which one to be (any that is free)")
     members = command(
         "members",
         "Join the coordinator at the rendezvous as several servers and workers, one process each.",

@@ -6,6 +6,7 @@ from psboost.wire.codec import Envelope
 from psboost.wire.endpoint import Endpoint
 from psboost.wire.messages import Abort, Join, Message
 
+
 class Roll:
     """Who has joined, role by role, until nobody is missing."""
 

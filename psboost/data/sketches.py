@@ -15,7 +15,7 @@ from psboost.kernels import binning as kernels
 from psboost.kernels.columns import find_runs, prefix_ends
 
 KINDS = ("kll", "exact")
-RUNS_PER_BIN = 8  # exact runs are kept up to so many for each of max_bin: about the size of a KLL sketch
+RUNS_PER_BIN = 16  # exact runs are kept up to so many for each of max_bin: twice the size of a KLL sketch
 _MAX_K = 65535  # datasketches' bound
 _UINTS = (np.uint8, np.uint16, np.uint32, np.uint64)
 

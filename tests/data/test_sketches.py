@@ -171,18 +171,18 @@ def test_exact_cut_points_are_xgboosts(zero_as_missing, n_rows):
 
 
 def test_kll_only_for_features_of_many_values():
-    table = np.zeros((2400, 3), np.float32)
-    table[:, 0] = np.arange(1, 2401)
-    table[:, 1] = 1 + np.arange(2400) % 2048
+    table = np.zeros((4800, 3), np.float32)
+    table[:, 0] = np.arange(1, 4801)
+    table[:, 1] = 1 + np.arange(4800) % 4096
     sketches = summarise(table, max_bin=256, kind="kll")
     assert list(sketches.klls) == [0]
     assert not summarise(table, max_bin=256).klls
     # exact parts whose union has too many values turn into a sketch
-    quarters = [summarise(table[i : i + 600], 256, "kll") for i in range(0, 2400, 600)]
+    quarters = [summarise(table[i : i + 1200], 256, "kll") for i in range(0, 4800, 1200)]
     assert not any(part.klls for part in quarters)
     merged = Sketches.merge(quarters)
     assert list(merged.klls) == [0]
-    assert merged.klls[0].n == 2400
+    assert merged.klls[0].n == 4800
     assert list(Sketches.merge([sketches, quarters[0]]).klls) == [0]
 
 
@@ -207,10 +207,10 @@ def test_kll_bins_are_nearly_even(max_bin, zero_as_missing):
 
 
 def test_missing_beside_a_sketch():
-    values = np.concatenate([np.arange(1, 201), [np.nan] * 7])
+    values = np.concatenate([np.arange(1, 401), [np.nan] * 7])
     sketches = column(values, 16, "kll")
-    assert sketches.klls[0].n == 200
-    points = Sketches.merge([sketches, sketches]).cut_points(max_bin=16, zero_as_missing=False, n_rows=414)
+    assert sketches.klls[0].n == 400
+    points = Sketches.merge([sketches, sketches]).cut_points(max_bin=16, zero_as_missing=False, n_rows=814)
     assert points.has_missing.tolist() == [1]
     assert len(points.cuts) == 16
 
@@ -257,9 +257,9 @@ def damages(arrays):
 
 
 def test_nonsense_from_the_wire_is_refused():
-    table = np.zeros((40, 3), np.float32)
+    table = np.zeros((100, 3), np.float32)
     table[:3, 0] = [1, 2, np.nan]
-    table[:, 1] = np.arange(1, 41)
+    table[:, 1] = np.arange(1, 101)
     arrays = summarise(table, kind="kll").to_arrays()
     Sketches.from_arrays(arrays, 3)
     with pytest.raises(ProtocolError):

@@ -1,0 +1,215 @@
+"""The same model, to the byte, on every grid, server count, transport and codec, and in any order of messages."""
+
+import numpy as np
+import pytest
+
+import psboost
+from tests import runs
+
+PLACES = [
+    # grid, servers, transport, codec
+    ((1, 1), 3, "inproc", "packed"),
+    ((1, 4), 1, "memory", "csr"),
+    ((1, 4), 2, "inproc", "packed"),
+    ((4, 1), 4, "memory", "packed"),
+    ((4, 1), 1, "inproc", "csr"),
+    ((2, 2), 1, "memory", "csr"),
+    ((2, 2), 2, "inproc", "packed"),
+    ((2, 2), 3, "memory", "packed"),
+    ((3, 3), 4, "memory", "packed"),
+    ((3, 3), 2, "memory", "csr"),
+]
+CASES = {
+    "logistic, sparse": {},
+    "logistic, dense": {"dense": True},
+    "squared, sparse": {"objective": "reg:squarederror"},
+    "squared, dense": {"objective": "reg:squarederror", "dense": True},
+    "8 bits": {"grad_bits": 8, "dense": True},
+    "32 bits": {"grad_bits": 32},
+    "32 bits, squared": {"grad_bits": 32, "objective": "reg:squarederror", "dense": True},
+    "stumps": {"max_depth": 1},
+    "dense as if sparse": {"dense": True, "zero_as_missing": True},
+    "sparse as if dense": {"zero_as_missing": False},
+    "weights": {"weights": True, "min_child_weight": 0.2},
+    "weights, squared, dense": {"weights": True, "objective": "reg:squarederror", "dense": True},
+    "evaluation sets": {"evals": True, "reg_alpha": 0.1},
+    "base_score": {"base_score": 0.3, "gamma": 0.5, "dense": True},
+    "heavy children": {"min_child_weight": 4.0, "reg_lambda": 0.0},
+}
+
+
+def problem(dense=False, weights=False, evals=False, n_rows=90, n_features=8, n_values=9, **params):
+    """(arguments of psboost.train, X)"""
+    make = runs.dense_data if dense else runs.sparse_data
+    X, y = make(n_rows, n_features, 0, n_values)
+    if params.get("objective") == "reg:squarederror":
+        y = y * 3.7 - 11 + np.arange(n_rows) % 5
+    given = {"sample_weight": None, "evals": ()}
+    if weights:
+        given["sample_weight"] = np.random.default_rng(2).choice([0, 0, 1e-6, 0.3, 1, 25], n_rows)
+    if evals:
+        given["evals"] = [(X, y, "train"), (*make(17, n_features, 5, n_values), "other")]
+    return {"params": {"max_depth": 6, "min_child_weight": 0.5} | params, "X": X, "y": y} | given
+
+
+def saved(forest, folder):
+    path = folder / "model.json"
+    forest.save_model(path)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_places(case, tmp_path):
+    arguments = problem(**CASES[case]) | {"num_boost_round": 3, "seed": 11}
+    first = psboost.train(**arguments, transport="memory")
+    expected = saved(first, tmp_path)
+    assert sum((tree.left >= 0).sum() for tree in first.trees) > 2
+    assert expected.decode() == runs.model_text(first)
+    for i, (grid, servers, transport, codec) in enumerate(PLACES):
+        mapper = first.bin_mapper if i % 2 else None  # few distinct values: given or not makes no difference
+        where = {"grid": grid, "servers": servers, "transport": transport, "codec": codec}
+        forest = psboost.train(**arguments, **where, bin_mapper=mapper)
+        assert saved(forest, tmp_path) == expected, where
+        assert forest.report["evaluation"] == first.report["evaluation"], where
+
+
+@pytest.mark.parametrize("max_depth", [12, 0])
+@pytest.mark.parametrize("dense", [False, True])
+def test_deep_trees(max_depth, dense, tmp_path):
+    """More leaves than a word has bits."""
+    arguments = problem(dense, n_rows=400, n_features=12, max_depth=max_depth, min_child_weight=0, reg_lambda=0.01)
+    arguments |= {"num_boost_round": 1}
+    first = psboost.train(**arguments, transport="memory")
+    assert (first.trees[0].left < 0).sum() > 64
+    expected = saved(first, tmp_path)
+    for grid, servers, transport, codec in (PLACES[1], PLACES[3], PLACES[6], PLACES[8]):
+        where = {"grid": grid, "servers": servers, "transport": transport, "codec": codec}
+        assert saved(psboost.train(**arguments, **where), tmp_path) == expected, where
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("grid", [(7, 1), (1, 7), (7, 2), (2, 9), (8, 8)])
+def test_more_workers_than_rows_or_features(grid, dense, tmp_path):
+    arguments = problem(dense, n_rows=5, n_features=3, min_child_weight=0, evals=True) | {"num_boost_round": 3}
+    expected = saved(psboost.train(**arguments, transport="memory"), tmp_path)
+    for servers in (1, 4):
+        forest = psboost.train(**arguments, transport="memory", grid=grid, servers=servers)
+        assert saved(forest, tmp_path) == expected
+
+
+@pytest.mark.parametrize("given", ["mapper", "exact"])
+@pytest.mark.parametrize("dense", [False, True])
+def test_features_of_many_values(given, dense, tmp_path):
+    """More distinct values than bins: with the first run's cut points, or exact ones."""
+    rng = np.random.default_rng(4)
+    arguments = problem(dense, n_rows=200, max_bin=16, sketch="exact" if given == "exact" else "kll")
+    shift = rng.normal(size=(200, 8)).astype(np.float32)
+    X = arguments["X"] if dense else arguments["X"].toarray()
+    X = np.where(X == 0, X, X + shift)
+    arguments["X"] = X if dense else runs.sparse.csr_array(X)
+    arguments["num_boost_round"] = 3
+    first = psboost.train(**arguments, transport="memory")
+    expected = saved(first, tmp_path)
+    assert np.diff(first.bin_mapper.offsets).max() == 16
+    for grid, servers, transport, codec in PLACES:
+        where = {"grid": grid, "servers": servers, "transport": transport, "codec": codec}
+        where["bin_mapper"] = first.bin_mapper if given == "mapper" else None
+        assert saved(psboost.train(**arguments, **where), tmp_path) == expected, where
+
+
+def test_more_rows_than_a_packed_sum_holds(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.integers(1, 4, (70_000, 2)).astype(np.float32)
+    y = (X[:, 0] + rng.normal(size=70_000) > 2).astype(float)
+    arguments = {"params": {"max_depth": 2}, "X": X, "y": y, "num_boost_round": 1, "transport": "memory"}
+    expected = saved(psboost.train(**arguments), tmp_path)
+    assert saved(psboost.train(**arguments, grid=(2, 2), servers=2), tmp_path) == expected
+
+
+# --- any order of messages
+
+
+def tiny(objective="binary:logistic", dense=False):
+    X, y = (runs.dense_data if dense else runs.sparse_data)(20, 5, 3, 5)
+    return X, y * 2.5 if objective == "reg:squarederror" else y
+
+
+def chaotic(seed, grid, servers, objective, dense, take=None, job_seed=0, **how):
+    """The model of a run on the tiny data in the order of `seed`."""
+    X, y = tiny(objective, dense)
+    job = runs.make_job(
+        grid, servers, n_rounds=2, seed=job_seed, eval_names=("e",), zeros=not dense,
+        objective=objective, max_depth=3, min_child_weight=0,
+    )  # fmt: skip
+    source = runs.make_source(job, X, y)
+    roles = runs.make_roles(job, source, (source,), **how)
+    training = runs.run(roles, take or runs.Chaos(seed))
+    return runs.model_text(training.forest), training.facts["evaluation"]
+
+
+@pytest.mark.parametrize("objective", ["binary:logistic", "reg:squarederror"])
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize(("grid", "servers"), [((2, 2), 2), ((3, 1), 1), ((1, 3), 2)])
+def test_any_order_of_messages(grid, servers, dense, objective):
+    expected = chaotic(0, (1, 1), 1, objective, dense, runs.first_come)
+    assert '"left_children":[1' in expected[0]
+    for seed in range(25):
+        assert chaotic(seed, grid, servers, objective, dense) == expected, seed
+
+
+def test_stopping_early_in_any_order():
+    expected = chaotic(0, (1, 1), 1, "binary:logistic", False, runs.first_come, on_round=lambda _: True)
+    assert expected[0].count('"split_indices"') == 1
+    for seed in range(40):
+        for grid in ((2, 2), (1, 2), (2, 1)):
+            how = {"on_round": lambda _: True}
+            assert chaotic(seed, grid, 2, "binary:logistic", False, **how) == expected, seed
+
+
+def test_the_chaos_is_one():
+    """The driver of these tests does repeat and reorder."""
+    orders = []
+    for seed in range(3):
+        chaos, mail = runs.Chaos(seed), [("a", [i]) for i in range(20)]
+        order = []
+        while mail:
+            order.append(chaos(mail)[1][0])
+        assert sorted(set(order)) == list(range(20)) and order != sorted(order)
+        assert len(order) == 20 + chaos.n_repeated > 20
+        orders.append(order)
+    assert orders[0] != orders[1]
+
+
+# --- the oracle can fail
+
+
+def test_another_seed_gives_another_model():
+    def model(seed, bits=8):
+        arguments = problem(dense=True, grad_bits=bits)
+        return runs.model_text(psboost.train(**arguments, num_boost_round=3, seed=seed, transport="memory"))
+
+    assert model(1) == model(1)
+    assert model(1) != model(2)
+    assert model(1, 16) != model(1)
+
+
+@pytest.mark.parametrize("fault", ["offset", "lost", "order"])
+def test_a_worker_that_errs_gives_another_model(fault, monkeypatch):
+    """Rounding by a local row number, a row shard's histogram left out, splits compared in another order."""
+    from psboost.roles import coordinator, server, worker
+
+    arguments = problem(dense=True, grad_bits=8) | {"num_boost_round": 3, "transport": "memory"}
+    expected = runs.model_text(psboost.train(**arguments))
+    if fault == "offset":
+        right = worker.round_gradients
+        monkeypatch.setattr(worker, "round_gradients", lambda *args: right(*args[:-1], 0))
+    elif fault == "lost":
+        monkeypatch.setattr(server, "add", lambda a, _: a)
+        monkeypatch.setattr(server, "reduce", lambda function, parts: parts[0])
+    else:
+        monkeypatch.setattr(coordinator, "better", lambda a, b, i: False)
+    try:
+        model = runs.model_text(psboost.train(**arguments, grid=(2, 2), servers=2))
+    except psboost.ProtocolError:
+        return
+    assert model != expected
