@@ -6,7 +6,8 @@
 
 The rooms, in the order of their imports, each downward only:
 
-    training.py   psboost.train; cli.py: the psboost command; config.py: every setting
+    training.py   psboost.train; prediction.py: psboost.predict, block-distributed
+    cli.py        the psboost command; progress.py: what a person sees; config.py: every setting
     cluster/      runs roles: local threads, processes, remote hosts; liveness
     roles/        worker, server, coordinator: state machines without I/O
     wire/         messages, codec, packing, endpoint, byte ledger
@@ -26,6 +27,7 @@ except PackageNotFoundError:  # run from a source tree that is not installed
 _HOMES = {
     "train": "psboost.training",
     "Round": "psboost.training",
+    "predict": "psboost.prediction",
     "Forest": "psboost.boosting.forest",
     "load_model": "psboost.boosting.forest",
     "BinMapper": "psboost.data.bin_mapper",

@@ -25,7 +25,10 @@ variables, then the TOML file of --config, then the defaults.
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command and exits the process with its code."""
-    sys.exit(run(arguments))
+    try:
+        sys.exit(run(arguments))
+    except KeyboardInterrupt:  # before it has begun
+        sys.exit(130)
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -73,6 +76,10 @@ def _parser() -> argparse.ArgumentParser:
     predict.add_argument("--out", metavar="FILE", required=True, help="where predictions go, one a line; - for stdout")
     predict.add_argument("--output-margin", action="store_true", help="margins before the link, not probabilities")
     predict.add_argument("--index-base", type=int, choices=(0, 1), default=1, help="number of the first feature (1)")
+    predict.add_argument(
+        "--zero-as-missing", action=argparse.BooleanOptionalAction, default=None,
+        help="what a zero means, for models that do not say it: psboost's do",
+    )  # fmt: skip
     predict.add_argument("--grid", metavar="RxC", help="predict block-distributed on this grid of workers")
     predict.add_argument("--servers", metavar="S", default="1", help="servers, with --grid (1)")
     predict.add_argument(
@@ -226,16 +233,35 @@ def _predict(args: argparse.Namespace) -> None:
         _check_writable(args.report)
     _prepare(quiet=False)
     from psboost.boosting.forest import load_model
-    from psboost.training import predict_file
 
     forest = load_model(args.model)
-    predictions, report = predict_file(
-        forest, args.data, output_margin=args.output_margin, index_base=args.index_base, grid=args.grid,
-        servers=args.servers, transport=args.transport,
-    )  # fmt: skip
+    if args.zero_as_missing is not None:
+        forest.zero_as_missing = args.zero_as_missing
+    elif forest.zero_as_missing is None:
+        raise ModelError(
+            f"{args.model}: not a psboost model, so it does not say what a zero in {args.data} means: give "
+            "--zero-as-missing (as cells that are not stored) or --no-zero-as-missing (the number 0)"
+        )
+    if args.grid is None:
+        predictions = forest.predict(args.data, output_margin=args.output_margin, index_base=args.index_base)
+    else:
+        from psboost.config import parse_grid
+        from psboost.prediction import predict_with_report
+
+        predictions, report = predict_with_report(
+            forest, args.data, grid=parse_grid(args.grid), servers=_whole("--servers", args.servers),
+            transport=args.transport, output_margin=args.output_margin, index_base=args.index_base,
+        )  # fmt: skip
+        if args.report:
+            _write_json(args.report, report)
     _write_numbers(args.out, predictions)
-    if args.report:
-        _write_json(args.report, report)
+
+
+def _whole(flag: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ParameterError(f"{flag} {text!r}: give a whole number of at least 1") from None
 
 
 def _write_numbers(out: str, numbers) -> None:

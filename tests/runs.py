@@ -25,8 +25,9 @@ def dense_data(n_rows=90, n_features=8, seed=0, n_values=9):
     X[rng.random(X.shape) < 0.1] = np.nan
     if n_features > 4:
         X[:, 2], X[:, 3] = 1.5, np.nan
-        X[1:, 4] = 0
-    X[::13] = 0
+        X[:, 4] = 0
+        X[1 % n_rows, 4] = 1
+    X[3::13] = 0
     signal = np.nan_to_num(X[:, 0]) * 2 + np.nan_to_num(X[:, -1]) * np.nan_to_num(X[:, 1])
     y = (signal + rng.normal(0, 0.5, n_rows) > np.median(signal)).astype(np.float64)
     y[: min(2, n_rows)] = [0, 1][: min(2, n_rows)]

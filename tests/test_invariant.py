@@ -77,8 +77,10 @@ def test_places(case, tmp_path):
 @pytest.mark.parametrize("dense", [False, True])
 def test_deep_trees(max_depth, dense, tmp_path):
     """More leaves than a word has bits."""
-    arguments = problem(dense, n_rows=400, n_features=12, max_depth=max_depth, min_child_weight=0, reg_lambda=0.01)
-    arguments |= {"num_boost_round": 1}
+    sizes = {"n_rows": 700, "n_features": 12}
+    arguments = problem(dense, **sizes, max_depth=max_depth, min_child_weight=0, reg_lambda=0.01)
+    flipped = np.random.default_rng(7).random(700) < 0.2
+    arguments |= {"y": np.where(flipped, 1 - arguments["y"], arguments["y"]), "num_boost_round": 1}
     first = psboost.train(**arguments, transport="memory")
     assert (first.trees[0].left < 0).sum() > 64
     expected = saved(first, tmp_path)

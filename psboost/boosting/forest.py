@@ -168,7 +168,11 @@ class Forest:
         ModelError unless X is as wide as the model (text may be narrower), DataError if it is unreadable.
         """
         margins = self._predict_margins(X, index_base)
-        if output_margin or not OBJECTIVES[self.objective][1]:
+        return margins if output_margin else self.link(margins)
+
+    def link(self, margins) -> np.ndarray:
+        """float32: predictions from margins, probabilities for the logistic objectives."""
+        if not OBJECTIVES[self.objective][1]:
             return margins
         probabilities = np.empty_like(margins)
         scoring.logistic(margins, probabilities)

@@ -12,8 +12,8 @@ from psboost.wire.ledger import Ledger
 class Stopwatch:
     """Seconds (wall clock) by stage of one role; an instance is what roles take as `stage`."""
 
-    def __init__(self):
-        self.seconds: dict[str, float] = {}
+    def __init__(self, seconds: dict[str, float] | None = None):
+        self.seconds = {} if seconds is None else seconds
 
     @contextmanager
     def __call__(self, label: str):
@@ -32,6 +32,10 @@ class Costs:
     ledger: Ledger = field(default_factory=Ledger)
     peak_memory: int = 0
     bytes_read: int = 0
+
+    def watch(self) -> Stopwatch:
+        """A stopwatch that writes here."""
+        return Stopwatch(self.seconds)
 
 
 def peak_memory() -> int:
@@ -55,9 +59,6 @@ def make_report(facts: dict, costs: dict[str, Costs]) -> dict:
         group: slowest([c.seconds for name, c in costs.items() if name.startswith(prefix)])
         for group, prefix in groups.items()
     }
-    total = Ledger()
-    for cost in costs.values():
-        total.merge(cost.ledger)
     return {
         **facts,
         "seconds": {
@@ -70,6 +71,16 @@ def make_report(facts: dict, costs: dict[str, Costs]) -> dict:
             group: {stage: s for stage, s in seconds.items() if stage not in before}
             for group, seconds in by_group.items()
         },
+        **sums(costs),
+    }
+
+
+def sums(costs: dict[str, Costs]) -> dict:
+    """What all roles sent, and what each role spent: the part of a report that any run has."""
+    total = Ledger()
+    for cost in costs.values():
+        total.merge(cost.ledger)
+    return {
         "bytes": total.total(),
         "bytes_by_tree": total.by_tree(),
         "roles": {

@@ -4,7 +4,7 @@ from psboost.cluster.runner import error_of, log
 from psboost.errors import ClusterError
 from psboost.wire.codec import Envelope
 from psboost.wire.endpoint import Endpoint
-from psboost.wire.messages import Abort, Join, Message
+from psboost.wire.messages import Abort, Beat, Join, Message
 
 
 class Roll:
@@ -52,6 +52,7 @@ class Roll:
         self._joined[join.role].append(join)
         self._senders.add(envelope.sender)
         self.addresses[join.address] = join.address
+        self._endpoint.send(join.address, Beat())  # from now on, silence means that the coordinator is gone
 
     def _refusal(self, join: Join) -> str:
         """Why a member cannot join; empty if it can."""

@@ -4,6 +4,9 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 
+import numpy as np
+
+from psboost.boosting.forest import load_model
 from psboost.cluster.costs import Costs, Stopwatch
 from psboost.cluster.inputs import DataInput
 from psboost.cluster.processes import rendezvous_for, run_cluster
@@ -12,6 +15,7 @@ from psboost.data.bin_mapper import BinMapper
 from psboost.errors import ProtocolError
 from psboost.roles.coordinator import Coordinator, Round, Training
 from psboost.roles.job import Job
+from psboost.roles.predicting import PredictionCoordinator, PredictionJob, PredictionServer, PredictionWorker
 from psboost.roles.role import COORDINATOR, Role
 from psboost.roles.server import Server
 from psboost.roles.worker import Worker
@@ -64,14 +68,44 @@ def train_in_processes(
     return coordinator.result, costs
 
 
+def predict_in_processes(
+    job: PredictionJob, data: DataInput, model: str, *, transport: str, on_join=None
+) -> tuple[np.ndarray, dict[str, Costs]]:
+    """Predicts with every role but the coordinator in a process; `model`: the path of the forest's file.
+
+    Returns margins (float32, n_rows), and what it cost.
+    """
+    stopwatch = Stopwatch()
+    coordinator = PredictionCoordinator(job, stopwatch)
+    spec = {"task": "predict", "job": job.to_dict(), "data": data.to_dict(), "model": model}
+    with rendezvous_for(transport) as address:
+        costs = run_cluster(
+            coordinator,
+            {"server": job.servers, "worker": job.workers},
+            spec,
+            rendezvous=address,
+            start_members=True,
+            stopwatch=stopwatch,
+            on_join=on_join,
+        )
+    return coordinator.result, costs
+
+
 def make_member_role(name: str, spec: dict, stopwatch: Stopwatch) -> Role:
     """The role that a member process plays, from its name and what AssignRoles carries."""
     kind, _, number = name.partition(" ")
+    shards = [int(part) for part in number.split(",")]
+    data = DataInput.from_dict(spec["data"])
     if spec["task"] == "train":
         job = Job.from_dict(spec["job"])
         if kind == "server":
-            return Server(job, int(number), stopwatch)
-        r, c = (int(part) for part in number.split(","))
-        sources = [DataInput.from_dict(fields).open() for fields in (spec["data"], *spec["eval_data"])]
-        return Worker(job, r, c, sources[0], sources[1:], stopwatch)
+            return Server(job, *shards, stopwatch)
+        eval_sources = [DataInput.from_dict(fields).open() for fields in spec["eval_data"]]
+        return Worker(job, *shards, data.open(), eval_sources, stopwatch)
+    if spec["task"] == "predict":
+        job = PredictionJob(**spec["job"])
+        forest = load_model(spec["model"])
+        if kind == "server":
+            return PredictionServer(job, *shards, forest, stopwatch)
+        return PredictionWorker(job, *shards, data.open(), forest, stopwatch)
     raise ProtocolError(f"{COORDINATOR}: unknown task {spec['task']!r}")

@@ -5,14 +5,18 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from psboost.cluster.costs import Costs, Stopwatch, peak_memory, slowest
+import numpy as np
+
+from psboost.boosting.forest import Forest
+from psboost.cluster.costs import Costs, peak_memory, slowest
 from psboost.cluster.memory import run_in_memory
 from psboost.cluster.runner import Mailbox, run_role
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.source import Source
 from psboost.roles.coordinator import Coordinator, Round, Training
 from psboost.roles.job import Job
-from psboost.roles.role import Role
+from psboost.roles.predicting import PredictionCoordinator, PredictionJob, PredictionServer, PredictionWorker
+from psboost.roles.role import COORDINATOR, Role
 from psboost.roles.server import Server
 from psboost.roles.worker import Worker
 from psboost.wire.endpoint import Endpoint, new_context
@@ -31,12 +35,7 @@ def train_in_process(
     bin_mapper: BinMapper | None = None,
 ) -> tuple[Training, dict[str, Costs]]:
     """Trains with roles that share `source`; `transport` is "memory" or "inproc". Returns the training and its costs."""
-    costs: dict[str, Costs] = {}
-
-    def watch(name: str) -> Stopwatch:
-        stopwatch = Stopwatch()
-        costs[name] = Costs(seconds=stopwatch.seconds)
-        return stopwatch
+    costs = _fresh_costs(job)
 
     def with_costs(round_: Round) -> bool | None:
         if on_round is None:
@@ -44,11 +43,36 @@ def train_in_process(
         sent = sum(cost.ledger.bytes_sent for cost in costs.values())
         return on_round(replace(round_, bytes_sent=sent, seconds=slowest(cost.seconds for cost in costs.values())))
 
-    coordinator = Coordinator(job, watch("coordinator"), with_costs, bin_mapper)
-    others: list[Role] = [Server(job, s, watch(name)) for s, name in enumerate(job.servers)]
+    coordinator = Coordinator(job, costs[COORDINATOR].watch(), with_costs, bin_mapper)
+    others: list[Role] = [Server(job, s, costs[name].watch()) for s, name in enumerate(job.servers)]
     for i, name in enumerate(job.workers):
-        r, c = divmod(i, job.n_feature_shards)
-        others.append(Worker(job, r, c, source, eval_sources, watch(name)))
+        shards = divmod(i, job.n_feature_shards)
+        others.append(Worker(job, *shards, source, eval_sources, costs[name].watch()))
+    _run(coordinator, others, costs, transport)
+    return coordinator.result, costs
+
+
+def predict_in_process(
+    job: PredictionJob, source: Source, forest: Forest, *, transport: str
+) -> tuple[np.ndarray, dict[str, Costs]]:
+    """Predicts with roles that share `source` and `forest`. Returns margins (float32, n_rows), and what it cost."""
+    costs = _fresh_costs(job)
+    coordinator = PredictionCoordinator(job, costs[COORDINATOR].watch())
+    others: list[Role] = [
+        PredictionServer(job, s, forest, costs[name].watch()) for s, name in enumerate(job.servers)
+    ]
+    for i, name in enumerate(job.workers):
+        shards = divmod(i, job.n_feature_shards)
+        others.append(PredictionWorker(job, *shards, source, forest, costs[name].watch()))
+    _run(coordinator, others, costs, transport)
+    return coordinator.result, costs
+
+
+def _fresh_costs(job: Job | PredictionJob) -> dict[str, Costs]:
+    return {name: Costs() for name in (COORDINATOR, *job.servers, *job.workers)}
+
+
+def _run(coordinator: Role, others: list[Role], costs: dict[str, Costs], transport: str) -> None:
     ledgers = {name: cost.ledger for name, cost in costs.items()}
     if transport == "memory":
         run_in_memory([coordinator, *others], ledgers)
@@ -57,7 +81,6 @@ def train_in_process(
     for role in others:
         costs[role.name].bytes_read = getattr(role, "bytes_read", 0)
         costs[role.name].peak_memory = peak_memory()
-    return coordinator.result, costs
 
 
 class _Failure:

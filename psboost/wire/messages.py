@@ -289,31 +289,24 @@ class PushEvaluation(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescribePart(Message):
-    """worker (r, 0) -> coordinator, once: the number of rows of row shard r."""
-
-    n_rows: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class PushPartialExits(Message):
-    """worker (r, c) -> server r mod S, once a batch of trees: the bitvectors that its own features narrow.
+    """worker (r, c) -> server r mod S, once a batch of trees and of rows: the bitvectors that its own features narrow.
 
-    A (row, tree) pair that none of the sender's features narrows is all ones and is not sent. `positions` (int64,
-    ascending): row * n_trees + tree; `masks` (uint64, n x n_words): its bitvector.
+    `tree` is the first tree of the batch, `level` the number of the batch of rows, `n_rows` the row shard's rows. A
+    (row, tree) pair that none of the sender's features narrows is all ones and is not sent. `positions` (packed
+    ascending, n_positions of them): row * n_trees + tree, both within the batch; `masks` (uint64, n x n_words).
     """
 
-    shard: int
     n_rows: int
+    n_positions: int
     positions: np.ndarray
     masks: np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True)
 class PushMargins(Message):
-    """server r mod S -> coordinator, once for each row shard: the margins of its rows (float32)."""
+    """server r mod S -> coordinator, once for each row shard, which `level` numbers: its rows' margins (float32)."""
 
-    shard: int
     margins: np.ndarray
 
 

@@ -106,9 +106,8 @@ def test_levels_of_a_tree(seed, min_child_weight, gamma, zeros_count, reg_alpha)
         nodes, lived = [list(range(len(rows)))], [set(ids)]
         built = [0]
         for _level in range(3):
-            proposals, flags = finder.find(
-                histograms_of([histogram(nodes[i], lived[i]) for i in built]), totals([nodes[i] for i in built])
-            )
+            in_bins = histograms_of([histogram(nodes[i], lived[i]) for i in built])
+            proposals, flags = finder.find(in_bins, totals([nodes[i] for i in built]))
             chosen, children, next_lived, build_left = [], [], [], []
             for i, which in enumerate(nodes):
                 node_rows, node_values = [rows[r] for r in which], [values[r] for r in which]

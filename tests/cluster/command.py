@@ -65,7 +65,7 @@ class Command:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running; stderr:\n{self.stderr}") from None
 
-    def __str__(self):
+    def __repr__(self):
         return f"exit code {self.process.poll()}, stderr:\n{self.stderr}"
 
 

@@ -74,7 +74,8 @@ def find(kernels, rows, values, features, n_bins, rule, lived=None):
     best, best_gain = np.zeros(7, np.int64), np.zeros(1)
     bin_features = np.repeat(np.arange(len(ids), dtype=np.int32), list(n_bins.values()))
     n_kept = kernels.find_split(
-        bins, grads, hesses, bin_features, bin_offsets, default_bins, np.array(ids, np.int64), np.array(parents, np.int32),
+        bins, grads, hesses, bin_features, bin_offsets, default_bins,
+        np.array(ids, np.int64), np.array(parents, np.int32),
         np.array([*naive.sums_of(range(len(rows)), values), rule.least]),
         np.array([rule.grad_step, rule.hess_step, rule.reg_lambda, rule.reg_alpha, rule.min_gain]),
         living, best, best_gain,

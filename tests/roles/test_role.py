@@ -66,7 +66,8 @@ def test_in_order():
     role = started()
     for i, step in enumerate(STEPS):
         assert role.handle(*MESSAGES[2 * i]) == []
-        assert role.handle(*MESSAGES[2 * i + 1]) == [("a", Tell(tree=step[0], level=step[1], value=int("3" * (i + 1))))]
+        told = Tell(tree=step[0], level=step[1], value=int("3" * (i + 1)))
+        assert role.handle(*MESSAGES[2 * i + 1]) == [("a", told)]
     assert (role.done, role.result, role.waits_for) == (True, 3333, "nothing")
 
 
@@ -135,7 +136,8 @@ def test_a_stranger_is_named():
 
 
 def test_nobody_to_wait_for():
-    role = started(friends=())
+    role = Adder(friends=())
+    assert [message.value for _, message in role.start()] == [-1, 0, 0, 0, 0]
     assert role.done and role.result == 0
 
 

@@ -1,0 +1,64 @@
+"""Block-distributed prediction: psboost.predict; knows how arguments become a job, and which driver runs it."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from psboost.boosting.forest import Forest
+from psboost.cluster.costs import sums
+from psboost.cluster.inputs import as_file
+from psboost.cluster.launch import predict_in_processes
+from psboost.cluster.local import predict_in_process
+from psboost.config import check_setting
+from psboost.data.source import open_source
+from psboost.errors import ModelError
+from psboost.roles.predicting import PredictionJob
+
+
+def predict(
+    forest: Forest,
+    X: Any,
+    *,
+    grid: tuple[int, int] = (1, 1),
+    servers: int = 1,
+    transport: str = "inproc",
+    output_margin: bool = False,
+    index_base: int = 1,
+) -> np.ndarray:
+    """Predictions of rows that are cut into blocks: the same numbers as forest.predict(X).
+
+    Each worker narrows the bitvectors of its rows by its own features only; servers AND them (QuickScorer). Arguments as
+    in psboost.train; `output_margin` as in Forest.predict. Returns float32 (n_rows).
+    """
+    predictions, _ = predict_with_report(
+        forest, X, grid=grid, servers=servers, transport=transport, output_margin=output_margin, index_base=index_base
+    )
+    return predictions
+
+
+def predict_with_report(
+    forest: Forest, X: Any, *, grid, servers, transport, output_margin: bool = False, index_base: int = 1
+) -> tuple[np.ndarray, dict]:
+    """`predict`, and what it cost: bytes by message kind, and each role's seconds, as in a training's report."""
+    transport = check_setting("transport", transport)
+    n_row_shards, n_feature_shards = check_setting("grid", grid)
+    job = PredictionJob(n_row_shards, n_feature_shards, check_setting("servers", servers))
+    rule = forest.zero_as_missing
+    if rule is None:
+        raise ModelError(
+            "the model does not say whether a zero is missing (XGBoost's do not); set its zero_as_missing to True or False"
+        )
+    if not isinstance(X, str | Path) and np.shape(X)[-1] != forest.n_features:
+        raise ModelError(f"X has {np.shape(X)[-1]} features, the model was trained on {forest.n_features}")
+    source = open_source(X, index_base=index_base, zero_as_missing=rule)
+    if transport in ("memory", "inproc"):
+        margins, costs = predict_in_process(job, source, forest, transport=transport)
+    else:
+        with TemporaryDirectory(prefix="psboost-") as folder:
+            model = str(Path(folder) / "model.json")
+            forest.save_model(model)
+            data = as_file(folder, "rows", X, None, None, index_base=index_base, zero_as_missing=rule)
+            margins, costs = predict_in_processes(job, data, model, transport=transport)
+    return margins if output_margin else forest.link(margins), sums(costs)

@@ -1,0 +1,571 @@
+"""Roles as lists of messages in and out: who sends what to whom, how often, and what the arrays hold."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from psboost.boosting.fixed_point import least_units, round_gradients, rounding_key, steps_for
+from psboost.boosting.histogram import Histograms
+from psboost.boosting.losses import LOSSES
+from psboost.data.sketches import CutPoints, Sketches
+from psboost.errors import DataError, ParameterError, ProtocolError
+from psboost.roles.coordinator import Coordinator
+from psboost.roles.server import Server
+from psboost.roles.worker import Worker
+from psboost.wire.messages import (
+    ApplySplits,
+    CloseTree,
+    DealFeatures,
+    DealRanges,
+    DescribeRows,
+    ProposeSplits,
+    PushBitvectors,
+    PushEvaluation,
+    PushHistograms,
+    PushLeafSums,
+    PushMaxima,
+    PushSketches,
+    RouteRows,
+    ShareCutPoints,
+    StartTree,
+    StopTraining,
+)
+from psboost.wire.packing import (
+    decode_histograms,
+    encode_histograms,
+    pack_ascending,
+    pack_bitvector,
+    pack_integers,
+    pack_living,
+    unpack_ascending,
+    unpack_bitvector,
+    unpack_integers,
+    unpack_living,
+)
+from tests import runs
+
+FLOAT_MAX = np.finfo(np.float32).max
+GRIDS = [((1, 1), 1), ((1, 3), 2), ((3, 1), 2), ((2, 2), 1), ((2, 3), 4)]
+
+
+def kinds(outbox):
+    return [(receiver, type(message).__name__) for receiver, message in outbox]
+
+
+def column(*values):
+    return np.array(values, np.float64)
+
+
+# --- whole runs: what goes over the wire
+
+
+def record(grid, servers, dense=False, n_rounds=2, evals=True, thin=False, **params):
+    X, y = (runs.dense_data if dense else runs.sparse_data)(150 if thin else 60, 9, 1)
+    if thin:  # some features are seldom stored
+        X = np.where(np.random.default_rng(0).random(X.shape) < np.linspace(0, 0.9, 9), 0, X if dense else X.toarray())
+    names = ("e",) if evals else ()
+    job = runs.make_job(grid, servers, n_rounds=n_rounds, eval_names=names, zeros=not dense, **params)
+    source = runs.make_source(job, X, y)
+    roles = runs.make_roles(job, source, (source,) if evals else ())
+    sent = runs.recorded(roles)
+    training = runs.run(roles)
+    return job, sent, training.forest, (X, y)
+
+
+@pytest.mark.parametrize("objective", ["binary:logistic", "reg:squarederror"])
+@pytest.mark.parametrize(("grid", "servers"), GRIDS)
+def test_one_message_for_each_sender_receiver_and_step(grid, servers, objective):
+    job, sent, forest, _ = record(grid, servers, objective=objective, max_depth=3, min_child_weight=0)
+    counts = Counter((s, r, type(m).__name__, m.tree, m.level) for s, r, m in sent)
+    assert max(counts.values()) == 1
+    present = {type(message) for _, _, message in sent}
+    expected = {
+        DescribeRows, DealFeatures, ShareCutPoints, ProposeSplits, ApplySplits, PushLeafSums, CloseTree,
+        PushEvaluation,
+    }  # fmt: skip
+    if grid[0] > 1:
+        expected |= {DealRanges, PushSketches, PushHistograms}
+    if grid[1] > 1:
+        expected |= {PushBitvectors, RouteRows}
+    if objective == "reg:squarederror":
+        expected |= {PushMaxima, StartTree}
+    assert present == expected
+    assert len(forest.trees) == 2
+
+
+@pytest.mark.parametrize(("grid", "servers"), GRIDS)
+def test_who_sends_what_to_whom(grid, servers):
+    job, sent, _, _ = record(grid, servers, objective="reg:squarederror", max_depth=3, min_child_weight=0)
+    n_row_shards, n_feature_shards = grid
+    everybody = {*job.workers, *(job.servers if n_row_shards > 1 else ())}
+    first_of_rows = {f"worker {r},0" for r in range(n_row_shards)}
+    router = {worker: f"server {int(worker[7]) % servers}" for worker in job.workers}
+    routers = set(router.values()) if n_feature_shards > 1 else set()
+    proposers = set(job.servers if n_row_shards > 1 else job.workers)
+    for kind, senders, receivers in (
+        (DescribeRows, set(job.workers), {"coordinator"}),
+        (DealFeatures, {"coordinator"}, set(job.workers)),
+        (ProposeSplits, proposers, {"coordinator"}),
+        (ApplySplits, {"coordinator"}, everybody | routers),
+        (PushLeafSums, first_of_rows, {"coordinator"}),
+        (PushEvaluation, first_of_rows, {"coordinator"}),
+        (PushMaxima, first_of_rows, {"coordinator"}),
+        (StartTree, {"coordinator"}, everybody),
+        (CloseTree, {"coordinator"}, set(job.workers)),
+    ):
+        pairs = {(s, r) for s, r, m in sent if type(m) is kind}
+        assert pairs == {(s, r) for s in senders for r in receivers}, kind
+    for sender, receiver, message in sent:
+        if type(message) is PushBitvectors:
+            assert receiver == router[sender] and message.shard == int(sender.split(",")[1])
+        if type(message) is RouteRows:
+            assert sender == router[receiver]
+    if n_row_shards > 1:
+        for kind in (PushSketches, PushHistograms):
+            pairs = {(s, r) for s, r, m in sent if type(m) is kind}
+            assert pairs == {(w, s) for w in job.workers for s in job.servers}
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize(("grid", "servers"), [((2, 2), 2), ((3, 1), 1), ((2, 3), 3)])
+@pytest.mark.parametrize("codec", ["packed", "csr"])
+def test_histograms_hold_the_living_features_and_no_others(grid, servers, dense, codec):
+    """Against rows walked down the finished tree: sums over row shards, of features that lived in the parent."""
+    params = {"max_depth": 4, "min_child_weight": 1.5, "grad_bits": 8, "base_score": 0.5}
+    job, sent, forest, (X, y) = record(
+        grid, servers, dense, n_rounds=1, evals=False, thin=True, codec=codec, **params
+    )
+    deals = {r: m for _, r, m in sent if type(m) is DealFeatures}
+    shares = [m.cut_points for _, r, m in sent if type(m) is ShareCutPoints and r == "coordinator"]
+    ranges = [m for _, _, m in sent if type(m) is DealRanges]
+    cuts = {}  # user feature: cut points
+    for deal, arrays in zip(ranges, shares, strict=True):
+        points = CutPoints(*arrays)
+        for i, feature in enumerate(deal.features.tolist()):
+            own = points.cuts[points.offsets[i] : points.offsets[i + 1]]
+            cuts[feature] = own, len(own) + int(points.has_missing[i])
+
+    # Gradients of the first tree, and the rows of every node.
+    n_rows = len(y)
+    grads, hesses = np.empty(n_rows), np.empty(n_rows)
+    loss = LOSSES["binary:logistic"]
+    loss.gradients(np.zeros(n_rows, np.float32), y, np.ones(n_rows), grads, hesses)
+    steps = steps_for(loss.bounds(1.0, 1.0), 8, n_rows)
+    packed = round_gradients(grads, hesses, steps, rounding_key(0, 0), 0)
+    units = packed & 0xFFFFFFFF
+    table = X
+    stored = table != 0 if dense else (table != 0) & ~np.isnan(table)
+    tree, rows_of = forest.trees[0], {0: np.arange(n_rows)}
+    for node in np.flatnonzero(tree.left >= 0):
+        values = table[rows_of[node], tree.feature[node]]
+        missing = np.isnan(values) if dense else np.isnan(values) | (values == 0)
+        left = np.where(missing, tree.default_left[node] == 1, values < tree.threshold[node])
+        rows_of[tree.left[node]], rows_of[tree.right[node]] = rows_of[node][left], rows_of[node][~left]
+    least = least_units(1.5, steps.hess)
+    assert least > 1
+
+    def histogram(node, parent):
+        """{(feature, bin): (grad, hess)} of the features that lived in the parent."""
+        found = {}
+        for feature, (own, n_bins) in cuts.items():
+            up = rows_of[parent]
+            if parent != node and units[up[stored[up, feature]]].sum() < least:
+                continue
+            for row in rows_of[node]:
+                if stored[row, feature]:
+                    value = table[row, feature]
+                    bin_ = n_bins - 1 if np.isnan(value) else int((own[:-1] <= value).sum())
+                    grad, hess = found.get((feature, bin_), (0, 0))
+                    found[feature, bin_] = grad + int(packed[row] >> 32), hess + int(units[row])
+        return found
+
+    n_dead = 0
+    parents, built = [0], [0]
+    for level in range(int(job.parameters.max_depth)):
+        pushed = [(s, r, m) for s, r, m in sent if type(m) is PushHistograms and m.level == level]
+        if not pushed:
+            break
+        sums = [{} for _ in built]
+        for sender, receiver, message in pushed:
+            assert message.codec == codec
+            deal, s = deals[sender], int(receiver.split()[1])
+            features = deal.features[deal.server_offsets[s] : deal.server_offsets[s + 1]].tolist()
+            offsets = np.cumsum([0, *(cuts[f][1] for f in features)])
+            histograms = decode_histograms(codec, message.arrays, offsets.astype(np.int32))
+            for i in range(len(built)):
+                for bin_, grad, hess in zip(*(array.tolist() for array in histograms.node(i)), strict=True):
+                    f = int(np.searchsorted(offsets, bin_, side="right")) - 1
+                    key = features[f], bin_ - int(offsets[f])
+                    before = sums[i].get(key, (0, 0))
+                    sums[i][key] = before[0] + grad, before[1] + hess
+        for node, parent, found in zip(built, parents, sums, strict=True):
+            assert found == histogram(node, parent)
+            n_dead += len(histogram(node, node).keys() - found.keys())
+        totals = sum(m.totals for s, r, m in pushed if s.endswith(",0") and r == "server 0")
+        for node, total in zip(built, totals.tolist(), strict=True):
+            assert total == [int((packed[rows_of[node]] >> 32).sum()), int(units[rows_of[node]].sum())]
+        applied = [m for _, r, m in sent if type(m) is ApplySplits and r == "worker 0,0"]
+        apply = applied[level]
+        parents = apply.nodes.tolist()
+        built = [
+            int(tree.left[node] if left else tree.right[node])
+            for node, left in zip(parents, apply.build_left.tolist(), strict=True)
+        ]
+        for node, left in zip(parents, apply.build_left.tolist(), strict=True):
+            sizes = [units[rows_of[child]].sum() for child in (tree.left[node], tree.right[node])]
+            assert sizes[0] <= sizes[1] if left else sizes[1] < sizes[0]  # the smaller one is built
+    assert n_dead > 0
+
+
+def test_features_stored_in_too_few_rows_get_no_number():
+    job, sent, forest, _ = record((2, 2), 2, n_rounds=1, min_child_weight=1.0)
+    dealt = [m.features for _, _, m in sent if type(m) is DealFeatures]
+    numbers = set(np.concatenate(dealt).tolist())
+    assert numbers == {0, 1, 2, 5, 6, 7, 8}  # 3 is all missing, 4 is stored once
+    assert len(np.concatenate(dealt[:2])) == 7  # each by one of the feature shards
+    described = [m for _, _, m in sent if type(m) is DescribeRows]
+    found = np.concatenate([unpack_ascending(m.features, m.n_distinct) for m in described])
+    assert 3 not in found and 4 in found
+
+
+def test_each_row_is_described_once():
+    _, sent, _, (X, y) = record((2, 3), 1)
+    described = [m for _, _, m in sent if type(m) is DescribeRows]
+    assert sum(m.n_rows for m in described) == len(y)
+    assert sum(m.eval_rows[0] for m in described) == len(y)
+    counts = np.zeros(9, np.int64)
+    for m in described:
+        counts[unpack_ascending(m.features, m.n_distinct)] += unpack_integers(m.counts, m.n_distinct)
+    table = np.nan_to_num(X.toarray())
+    np.testing.assert_array_equal(counts, (table != 0).sum(axis=0))
+    assert sum(m.n_values for m in described) == counts.sum()
+
+
+# --- one role at a time, fed by hand
+
+
+def deal_features(features, server_offsets, cut_points=(), **how):
+    shared = {"row_offset": 0, "n_rows": 4, "max_weight": 1.0, "max_label": 1.0}
+    return DealFeatures(
+        features=np.array(features, np.int64),
+        server_offsets=np.array(server_offsets, np.int64),
+        cut_points=cut_points,
+        **shared | how,
+    )
+
+
+def points(*cuts, has_missing=None):
+    return CutPoints(
+        np.cumsum([0, *map(len, cuts)]),
+        np.array([cut for own in cuts for cut in own], np.float32),
+        np.array(has_missing or [0] * len(cuts), np.uint8),
+    )
+
+
+def apply_splits(level, nodes, bins, default_left, last, shards=None, locals_=None, tree=0, living=()):
+    n = len(nodes)
+    return ApplySplits(
+        tree=tree, level=level, nodes=np.array(nodes, np.int32),
+        shards=np.array(shards or [0] * n, np.int32), locals=np.array(locals_ or [0] * n, np.int32),
+        bins=np.array(bins, np.int32), default_left=np.array(default_left, np.uint8),
+        unstored_left=np.array(default_left, np.uint8), build_left=np.ones(n, np.uint8), last=last, living=living,
+    )  # fmt: skip
+
+
+TINY = np.array([[1, 0], [2, 5], [0, 5], [2, 0]], np.float32)  # zeros are not stored
+
+
+def test_a_worker_alone():
+    """1 x 1: it proposes splits itself, routes its rows itself, and sends no histograms and no bitvectors."""
+    params = {"max_depth": 2, "min_child_weight": 0, "base_score": 0.5, "grad_bits": 16}
+    job = runs.make_job((1, 1), n_rounds=1, eval_names=("e",), **params)
+    source = runs.make_source(job, TINY, column(0, 1, 0, 1))
+    other = runs.make_source(job, TINY[:2] + 9, column(1, -1))
+    worker = Worker(job, 0, 0, source, (other,))
+    [(receiver, described)] = worker.start()
+    assert receiver == "coordinator"
+    assert (described.n_rows, described.n_values, described.n_features) == (4, 5, 2)
+    assert unpack_ascending(described.features, 2).tolist() == [0, 1]
+    assert unpack_integers(described.counts, 2).tolist() == [3, 2]
+    assert (described.label_range, described.eval_rows) == ((0.0, 1.0), (2,))
+    assert (described.max_weight, described.max_label) == (1.0, 1.0)
+
+    sent = worker.handle("coordinator", deal_features([1, 0], [0, 2]))
+    assert kinds(sent) == [("coordinator", "ShareCutPoints")]  # base_score is given: no sums for it
+    cuts = CutPoints(*sent[0][1].cut_points)
+    assert cuts.offsets.tolist() == [0, 1, 3] and cuts.cuts.tolist() == [FLOAT_MAX, 2, FLOAT_MAX]
+    sent = worker.handle("coordinator", CloseTree(values=np.array([0], np.float32)))
+    assert kinds(sent) == [("coordinator", "ProposeSplits")]
+    root = sent[0][1]
+    assert (root.features.tolist(), root.locals.tolist(), root.bins.tolist()) == ([0], [1], [0])
+    # Rows 1 and 3 (feature 0 is 2) against rows 0 and 2 (1, and missing).
+    assert root.default_left.tolist() == [1]
+    assert root.left_sums.tolist() == [[2**15, 2 * 2**15]] and root.node_sums.tolist() == [[0, 4 * 2**15]]
+    assert root.living == ()
+
+    sent = worker.handle("coordinator", apply_splits(0, [0], [0], [1], last=False, locals_=[1]))
+    assert kinds(sent) == [("coordinator", "ProposeSplits")]
+    assert sent[0][1].gains.tolist() == [-np.inf, -np.inf]  # pure nodes
+    assert sent[0][1].node_sums.tolist() == [[2**15, 2 * 2**15], [-(2**15), 2 * 2**15]]
+    sent = worker.handle("coordinator", apply_splits(1, [], [], [], last=True))
+    assert kinds(sent) == [("coordinator", "PushLeafSums")]
+    assert sent[0][1].sums.shape == (2, 2)
+    assert (sent[0][1].sums[:, 0] == [-sent[0][1].sums[1, 0], sent[0][1].sums[1, 0]]).all()
+    sent = worker.handle("coordinator", CloseTree(tree=0, values=np.array([-0.5, 0.5], np.float32)))
+    assert kinds(sent) == [("coordinator", "PushEvaluation")]
+    assert sent[0][1].margins.tolist() == [0.5, 0.5] and sent[0][1].labels.tolist() == [1, 0]
+    assert worker.done
+
+
+def test_a_worker_of_a_block():
+    """Worker 0,1 of 2 x 2 with 2 servers: sketches and histograms for both, bits for its router."""
+    job = runs.make_job((2, 2), 2, n_rounds=1, max_depth=2, min_child_weight=0, grad_bits=16)
+    source = runs.make_source(job, np.repeat(TINY, 2, axis=0), np.repeat(column(0, 1, 0, 1), 2))
+    worker = Worker(job, 0, 1, source)
+    [(_, described)] = worker.start()
+    assert described.n_rows == 2  # the second half of row shard 0
+    sent = worker.handle("coordinator", deal_features([0], [0, 1, 1], n_rows=8))
+    assert kinds(sent) == [("server 0", "PushSketches"), ("server 1", "PushSketches")]
+    for (_, pushed), n_features in zip(sent, (1, 0), strict=True):
+        assert Sketches.from_arrays(pushed.sketches, n_features).n_features == n_features
+    empty = ShareCutPoints(cut_points=points().to_arrays())
+    assert worker.handle("server 1", empty) == []
+    # The other worker of the row shard sends the sums for base_score.
+    assert worker.handle("server 0", ShareCutPoints(cut_points=points([2.0, FLOAT_MAX]).to_arrays())) == []
+    sent = worker.handle("coordinator", CloseTree(values=np.array([0.0], np.float32)))
+    assert kinds(sent) == [("server 0", "PushHistograms"), ("server 1", "PushHistograms")]
+    mine = decode_histograms("packed", sent[0][1].arrays, np.array([0, 2], np.int32))
+    assert (mine.bins.tolist(), mine.grads.tolist()) == ([0, 1], [2**15, -(2**15)])
+    assert decode_histograms("packed", sent[1][1].arrays, np.array([0], np.int32)).n_nodes == 1
+    assert all(m.totals.tolist() == [[0, 4 * 2**15]] for _, m in sent)
+
+    # A split of the other feature shard: this one has no bits to send, but is told where its rows go.
+    living = pack_living(np.array([1], np.uint8)), pack_living(np.array([], np.uint8))
+    assert worker.handle("coordinator", apply_splits(0, [0], [0], [1], last=False, living=living)) == []
+    assert worker.waits_for == "RouteRows (tree 0, level 0) from server 0"
+    form, bits = pack_bitvector(np.array([0b0111], np.uint64), 4)  # row 3 leaves its default side, the left one
+    sent = worker.handle("server 0", RouteRows(tree=0, level=0, n_bits=4, form=form, bits=bits))
+    assert kinds(sent) == [("server 0", "PushHistograms"), ("server 1", "PushHistograms")]
+    assert sent[0][1].totals.tolist() == [[2**14, 3 * 2**15]]
+
+    # Its own split of the left child: values of 2 go right.
+    sent = worker.handle(
+        "coordinator", apply_splits(1, [1], [0], [1], last=True, shards=[1], locals_=[0])
+    )
+    assert kinds(sent) == [("server 0", "PushBitvectors")]
+    pushed = sent[0][1]
+    assert unpack_bitvector(pushed.form, pushed.bits, 4)[0] & np.uint64(15) == 0b1011  # row 3 is elsewhere
+    sent = worker.handle("server 0", RouteRows(tree=0, level=1, n_bits=4, form=pushed.form, bits=pushed.bits))
+    assert sent == [] and worker.waits_for == "CloseTree (tree 0, level -1) from coordinator"
+    assert worker.handle("coordinator", CloseTree(tree=0, values=np.zeros(3, np.float32))) == []
+    assert worker.done
+
+
+def test_a_worker_stops_when_it_is_told():
+    job = runs.make_job((1, 1))
+    worker = Worker(job, 0, 0, runs.make_source(job, TINY, column(0, 1, 0, 1)))
+    worker.start()
+    assert worker.handle("coordinator", StopTraining()) == [] and worker.done
+
+
+def server_2x2():
+    """Server 0 of 2 x 2 with 1 server, dealt feature 7 of shard 0 and feature 3 of shard 1, two bins each."""
+    job = runs.make_job((2, 2), 1, n_rounds=1, max_depth=2, min_child_weight=0, grad_bits=8)
+    server = Server(job, 0)
+    assert server.start() == []
+    both = points([2.0, FLOAT_MAX], [5.0, FLOAT_MAX])
+    deal = DealRanges(
+        features=np.array([7, 3]), shard_offsets=np.array([0, 1, 2]), shard_begins=np.array([0, 0]),
+        n_rows=8, max_weight=1.0, max_label=1.0, cut_points=both.to_arrays(),
+    )  # fmt: skip
+    assert server.handle("coordinator", deal) == []
+    return server
+
+
+def push(level, totals, *nodes):
+    """PushHistograms with the nodes {bin: (grad, hess)} of one feature of two bins."""
+    flat = np.array([sums for node in nodes for sums in node.values()], np.int64).reshape(-1, 2)
+    histograms = Histograms(
+        np.cumsum([0, *map(len, nodes)]), np.array([b for node in nodes for b in node], np.int32),
+        flat[:, 0].copy(), flat[:, 1].copy(),
+    )  # fmt: skip
+    arrays = encode_histograms("packed", histograms, np.array([0, 2], np.int32))
+    return PushHistograms(tree=0, level=level, totals=np.array(totals), codec="packed", arrays=arrays)
+
+
+def test_a_server_merges_searches_and_routes():
+    server = server_2x2()
+    assert server.handle("worker 0,0", push(0, [[-10, 40]], {0: (-30, 10), 1: (20, 10)})) == []
+    assert server.handle("worker 0,1", push(0, [[-10, 40]], {0: (-1, 5)})) == []
+    assert server.handle("worker 1,1", push(0, [[10, 40]], {1: (1, 5)})) == []
+    sent = server.handle("worker 1,0", push(0, [[10, 40]], {0: (-30, 10), 1: (20, 10)}))
+    assert kinds(sent) == [("coordinator", "ProposeSplits")]
+    proposal = sent[0][1]
+    assert proposal.node_sums.tolist() == [[0, 80]]
+    assert (proposal.features.tolist(), proposal.shards.tolist(), proposal.locals.tolist()) == ([7], [0], [0])
+    assert proposal.left_sums.tolist() == [[-60, 20]] and proposal.default_left.tolist() == [0]
+    assert [unpack_living(packed, 1).tolist() for packed in proposal.living] == [[1], [1]]
+
+    # Shard 0 owns the split, so its two workers send bits; with its one server, for both row shards at once.
+    assert server.handle("coordinator", apply_splits(0, [0], [0], [0], last=False)) == []
+    assert server.waits_for == "PushBitvectors (tree 0, level 0) from worker 0,0, worker 1,0"
+    form, bits = pack_bitvector(np.array([0b1010], np.uint64), 4)
+    bitvector = PushBitvectors(tree=0, level=0, shard=0, n_bits=4, form=form, bits=bits)
+    assert server.handle("worker 1,0", bitvector) == []
+    sent = server.handle("worker 0,0", bitvector)
+    assert kinds(sent) == [(f"worker {r},{c}", "RouteRows") for r in range(2) for c in range(2)]
+    assert all(unpack_bitvector(m.form, m.bits, 4)[0] & np.uint64(15) == 0b1010 for _, m in sent)
+
+    # The left child is built, the right one is the parent less it; then the tree is grown.
+    for name in ("worker 0,0", "worker 1,0"):
+        assert server.handle(name, push(1, [[-30, 10]], {0: (-30, 10)})) == []
+    assert server.handle("worker 0,1", push(1, [[-30, 10]], {})) == []
+    [(_, proposal)] = server.handle("worker 1,1", push(1, [[-30, 10]], {1: (1, 5)}))
+    assert proposal.node_sums.tolist() == [[-60, 20], [60, 60]]
+    assert proposal.living == ()  # the last level: nothing will be built below
+    assert server.handle("coordinator", apply_splits(1, [], [], [], last=True)) == []
+    assert server.done
+
+
+def test_a_server_ands_the_bits_of_all_shards():
+    server = server_2x2()
+    for r in range(2):
+        server.handle(f"worker {r},0", push(0, [[0, 40]], {0: (-30, 10), 1: (30, 10)}))
+        server.handle(f"worker {r},1", push(0, [[0, 40]], {0: (-1, 5)}))
+    server.handle("coordinator", apply_splits(0, [0], [0], [0], last=False))
+    assert "worker 0,1" not in server.waits_for
+    form, bits = pack_bitvector(np.array([15], np.uint64), 4)
+    for r in range(2):
+        server.handle(
+            f"worker {r},0", PushBitvectors(tree=0, level=0, shard=0, n_bits=4, form=form, bits=bits)
+        )
+        server.handle(f"worker {r},0", push(1, [[-30, 10]], {0: (-30, 10)}))
+        server.handle(f"worker {r},1", push(1, [[-30, 10]], {}))
+    server.handle(
+        "coordinator", apply_splits(1, [1, 2], [0, 0], [0, 0], last=True, shards=[0, 1], locals_=[0, 0])
+    )
+    for r, c, word in ((0, 0, 0b1110), (0, 1, 0b0111), (1, 0, 0b1100), (1, 1, 0b1010)):
+        form, bits = pack_bitvector(np.array([word], np.uint64), 4)
+        sent = server.handle(
+            f"worker {r},{c}", PushBitvectors(tree=0, level=1, shard=c, n_bits=4, form=form, bits=bits)
+        )
+    words = [unpack_bitvector(m.form, m.bits, 4)[0] & np.uint64(15) for _, m in sent]
+    assert words == [0b0110, 0b0110, 0b1000, 0b1000]
+    assert server.done
+
+
+def test_a_server_without_anything_to_do_is_done_at_once():
+    server = Server(runs.make_job((1, 1)), 0)
+    assert server.start() == [] and server.done
+    idle = Server(runs.make_job((1, 2), 2), 1)  # the only row shard is routed by server 0
+    assert idle.start() == [] and idle.done
+
+
+def test_a_server_refuses_a_child_larger_than_its_parent():
+    server = server_2x2()
+    for r in range(2):
+        server.handle(f"worker {r},0", push(0, [[0, 40]], {0: (-30, 10), 1: (30, 10)}))
+        server.handle(f"worker {r},1", push(0, [[0, 40]], {}))
+    server.handle("coordinator", apply_splits(0, [0], [0], [0], last=False))
+    form, bits = pack_bitvector(np.array([15], np.uint64), 4)
+    for r in range(2):
+        server.handle(
+            f"worker {r},0", PushBitvectors(tree=0, level=0, shard=0, n_bits=4, form=form, bits=bits)
+        )
+    with pytest.raises(ProtocolError, match="not part of its parent"):
+        for r in range(2):
+            server.handle(f"worker {r},0", push(1, [[-30, 10]], {0: (-40, 11)}))
+            server.handle(f"worker {r},1", push(1, [[-30, 10]], {}))
+
+
+def describe(features=(), counts=(), n_rows=2, labels=(0.0, 1.0), **how):
+    fields = {"n_values": sum(counts), "n_features": 9, "max_weight": 1.0, "max_label": 1.0}
+    return DescribeRows(
+        n_rows=n_rows,
+        features=pack_ascending(np.array(features, np.int64)),
+        counts=pack_integers(np.array(counts, np.int64)),
+        n_distinct=len(features),
+        label_range=labels,
+        **fields | how,
+    )
+
+
+def test_a_coordinator_deals_chooses_and_closes():
+    params = {"max_depth": 2, "min_child_weight": 0, "base_score": 0.5, "learning_rate": 1.0}
+    job = runs.make_job((2, 1), 2, n_rounds=1, **params)
+    rounds = []
+    coordinator = Coordinator(job, on_round=rounds.append)
+    assert coordinator.start() == []
+    assert coordinator.handle("worker 1,0", describe([2, 5], [1, 1], n_rows=2)) == []
+    sent = coordinator.handle("worker 0,0", describe([5, 8], [3, 2], n_rows=3))
+    assert kinds(sent) == [
+        ("worker 0,0", "DealFeatures"), ("worker 1,0", "DealFeatures"), ("server 0", "DealRanges"),
+        ("server 1", "DealRanges"),
+    ]  # fmt: skip
+    first, second, *ranges = [message for _, message in sent]
+    assert (first.row_offset, second.row_offset, first.n_rows) == (0, 3, 5)
+    # Feature 5 is stored most often, then 8, then 2: dealt to servers 0, 1, 1, side by side for each.
+    assert first.features.tolist() == [5, 8, 2] and first.server_offsets.tolist() == [0, 1, 3]
+    assert [deal.features.tolist() for deal in ranges] == [[5], [8, 2]]
+    assert [deal.shard_begins.tolist() for deal in ranges] == [[0], [1]]
+
+    own = [points([1.0, FLOAT_MAX]), points([2.0, FLOAT_MAX], [3.0, FLOAT_MAX])]
+    assert coordinator.handle("server 1", ShareCutPoints(cut_points=own[1].to_arrays())) == []
+    sent = coordinator.handle("server 0", ShareCutPoints(cut_points=own[0].to_arrays()))
+    assert kinds(sent) == [("worker 0,0", "CloseTree"), ("worker 1,0", "CloseTree")]
+    assert all(m.values.tolist() == [0.0] and m.tree == -1 for _, m in sent)
+
+    def propose(level, gains, features, locals_):
+        n = len(gains)
+        return ProposeSplits(
+            tree=0, level=level, gains=np.array(gains), features=np.array(features), bins=np.zeros(n, np.int32),
+            shards=np.zeros(n, np.int32), locals=np.array(locals_, np.int32), default_left=np.ones(n, np.uint8),
+            left_sums=np.full((n, 2), 10), node_sums=np.full((n, 2), 100), living=(np.array([0], np.uint8),),
+        )  # fmt: skip
+
+    # Equal gains: the lower user number wins, whoever comes first.
+    assert coordinator.handle("server 0", propose(0, [7.0], [5], [0])) == []
+    sent = coordinator.handle("server 1", propose(0, [7.0], [2], [2]))
+    assert kinds(sent) == [(name, "ApplySplits") for name in (*job.workers, *job.servers)]
+    for name, splits in sent:
+        assert (splits.nodes.tolist(), splits.locals.tolist(), splits.last) == ([0], [2], False)
+        assert splits.build_left.tolist() == [1] and splits.unstored_left.tolist() == [1]
+        assert len(splits.living) == (2 if name.startswith("worker") else 0)
+    assert coordinator.handle("server 1", propose(1, [-np.inf, 3.0], [-1, 8], [0, 1])) == []
+    sent = coordinator.handle("server 0", propose(1, [-np.inf, -np.inf], [-1, -1], [0, 0]))
+    assert all(m.nodes.tolist() == [2] and m.last and m.living == () for _, m in sent)
+
+    sums = np.zeros((3, 2), np.int64)
+    sums[0] = -(2**40), 2**41
+    assert coordinator.handle("worker 1,0", PushLeafSums(tree=0, sums=sums)) == []
+    sent = coordinator.handle("worker 0,0", PushLeafSums(tree=0, sums=sums))
+    assert kinds(sent) == [("worker 0,0", "CloseTree"), ("worker 1,0", "CloseTree")]
+    assert (np.sign(sent[0][1].values) == [1, 0, 0]).all()
+    assert coordinator.done and [(r.number, r.n_leaves, r.metrics) for r in rounds] == [(0, 3, {})]
+    tree = coordinator.result.forest.trees[0]
+    assert tree.feature.tolist() == [2, -1, 8, -1, -1] and tree.threshold.tolist()[:3] == [3, 0, 2]
+    assert tree.left.tolist() == [1, -1, 3, -1, -1]
+    assert tree.value[[1, 3, 4]].tolist() == sent[0][1].values.tolist()
+
+
+@pytest.mark.parametrize(
+    ("messages", "error", "text"),
+    [
+        ([describe(n_rows=0, labels=())], DataError, "the training data has no rows"),
+        ([describe(labels=(1.0, 1.0))], DataError, "all 2 training labels are 1: a single class"),
+        ([describe(max_weight=0.0)], DataError, "all training rows have weight 0"),
+        ([describe(eval_rows=(0,))], DataError, "the evaluation data 'e' has no rows"),
+    ],
+)
+def test_a_coordinator_refuses_what_cannot_be_learnt(messages, error, text):
+    names = ("e",) if messages[0].eval_rows else ()
+    coordinator = Coordinator(runs.make_job((1, 1), eval_names=names))
+    coordinator.start()
+    with pytest.raises(error, match=text):
+        coordinator.handle("worker 0,0", messages[0])
+
+
+def test_a_coordinator_refuses_base_scores_without_a_margin():
+    with pytest.raises(ParameterError):
+        runs.make_job((1, 1), base_score=2.0)
