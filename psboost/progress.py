@@ -7,6 +7,9 @@ from contextlib import suppress
 from psboost.roles.coordinator import Round
 
 
+_LIVE = "{desc} {n_fmt}/{total_fmt} |{bar:10}| {elapsed}<{remaining}{postfix}"
+
+
 class Progress:
     """Shows joining, preparation and rounds on stderr; a context manager."""
 
@@ -23,8 +26,8 @@ class Progress:
         if self._live:
             from tqdm import tqdm
 
-            self._bar = tqdm(total=self._n_rounds, unit="round", dynamic_ncols=True, file=sys.stderr)
-            self._bar.set_description("starting")
+            self._bar = tqdm(total=self._n_rounds, bar_format=_LIVE, dynamic_ncols=True, file=sys.stderr)
+            self._describe("starting")
         return self
 
     def __exit__(self, *exc_info) -> None:
@@ -38,7 +41,10 @@ class Progress:
             self._print(f"psboost: waiting at {address} for {roles} to join")
             self._announced = True
         if self._bar is not None:
-            self._bar.set_description(f"waiting for {roles}" if self._by_hand else f"starting {roles}")
+            self._describe(f"waiting for {roles}" if self._by_hand else f"starting {roles}")
+
+    def _describe(self, text: str) -> None:
+        self._bar.set_description_str(text, refresh=False)
 
     def _print(self, line: str) -> None:
         """A line of its own, above the live one if there is one."""
@@ -52,7 +58,7 @@ class Progress:
         """Called while nothing arrives."""
         if self._bar is not None:
             if self._n_done == 0:
-                self._bar.set_description("reading, sketching, binning")
+                self._describe("reading, sketching, binning")
             self._bar.refresh()
 
     def round(self, round_: Round) -> None:
@@ -61,14 +67,22 @@ class Progress:
         metrics = "  ".join(f"{name} {value:.5f}" for name, value in round_.metrics.items())
         self._n_done = round_.number + 1
         if self._bar is not None:
+            first = "  ".join(f"{name} {value:.5f}" for name, value in first_metrics(round_.metrics).items())
             seconds = "  ".join(f"{stage} {s:.1f}s" for stage, s in longest(round_.seconds))
-            self._bar.set_description("training")
-            self._bar.set_postfix_str("  ".join(filter(None, (metrics, human_bytes(round_.bytes_sent), seconds))))
+            sent = human_bytes(round_.bytes_sent) if round_.bytes_sent else ""
+            self._bar.set_postfix_str("  ".join(filter(None, (first, sent, seconds))), refresh=False)
+            self._describe("training")
             self._bar.update(1)
         elif not self._quiet:
             line = f"[{round_.number}]  {metrics}  {round_.n_leaves} leaves  {now - self._last:.2f} s"
             self._print(line.replace("]    ", "]  "))
         self._last = now
+
+
+def first_metrics(metrics: dict[str, float]) -> dict[str, float]:
+    """The first metric of each evaluation set, from those of a Round: a line has no room for all."""
+    sets = [name.rpartition("-")[0] for name in metrics]
+    return {name: value for i, (name, value) in enumerate(metrics.items()) if sets[i] not in sets[:i]}
 
 
 def longest(seconds: dict[str, float], n: int = 3) -> list[tuple[str, float]]:

@@ -8,7 +8,7 @@ import numpy as np
 from psboost.boosting.fixed_point import Steps, least_rows
 from psboost.boosting.forest import Forest, Tree
 from psboost.boosting.growth import Frontier
-from psboost.boosting.losses import Bounds
+from psboost.boosting.losses import FLOAT_MAX, Bounds
 from psboost.boosting.metrics import METRICS
 from psboost.boosting.split import Proposals, better
 from psboost.data.bin_mapper import BinMapper
@@ -151,6 +151,8 @@ class Coordinator(Role):
         self._max_weight = max(m.max_weight for m in described)
         if self._max_weight <= 0:
             raise DataError("all training rows have weight 0")
+        if self._max_weight > FLOAT_MAX:
+            raise DataError(f"a training row has weight {self._max_weight:g}: scale weights to at most {FLOAT_MAX:g}")
         self._max_label = max(m.max_label for m in described)
         self._n_features = max(m.n_features for m in described)
         self._bounds = job.loss.bounds(self._max_weight, self._max_label)
@@ -309,9 +311,7 @@ class Coordinator(Role):
             frontier, level = frontier.split(splits.nodes), level + 1
         leaves = growing.leaves()
         sums = yield from self._leaf_sums(tree, steps)
-        values = np.array(
-            [job.parameters.learning_rate * job.rule.leaf_value(*of_leaf) for of_leaf in sums], np.float32
-        )
+        values = _float32([job.parameters.learning_rate * job.rule.leaf_value(*of_leaf) for of_leaf in sums])
         for worker in job.workers:
             self.send(worker, CloseTree(tree=tree, values=values))
         self._trees.append(self._tree(growing, leaves, values, steps))
@@ -376,7 +376,7 @@ class Coordinator(Role):
         grads = np.array([grad for grad, _ in growing.sums]) * steps.grad
         hesses = np.array([hess for _, hess in growing.sums]) * steps.hess
         pairs = zip(grads, hesses, strict=True)
-        value = np.array([job.parameters.learning_rate * job.rule.leaf_value(*pair) for pair in pairs], np.float32)
+        value = _float32([job.parameters.learning_rate * job.rule.leaf_value(*pair) for pair in pairs])
         value[leaves] = values
         return Tree(
             left=np.array(growing.left, np.int32),
@@ -385,8 +385,8 @@ class Coordinator(Role):
             threshold=np.array(growing.threshold, np.float32),
             default_left=np.array(growing.default_left, np.uint8),
             value=value,
-            gain=np.array(growing.gain, np.float32),
-            sum_hess=hesses.astype(np.float32),
+            gain=_float32(growing.gain),
+            sum_hess=_float32(hesses),
         )
 
     # --- metrics and the result
@@ -455,3 +455,8 @@ class Coordinator(Role):
                 "bytes": 2 * (n_workers - 1) * 16 * dense_bins * self._n_histograms,
             },
         }
+
+
+def _float32(values) -> np.ndarray:
+    """float32, cut to what it can hold: gains of huge labels are not finite in it, and JSON knows no infinity."""
+    return np.clip(np.array(values, np.float64), -FLOAT_MAX, FLOAT_MAX).astype(np.float32)

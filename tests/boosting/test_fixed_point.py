@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psboost.boosting import fixed_point
 from psboost.boosting.fixed_point import (
     Steps,
+    bits_for,
     least_rows,
     least_units,
     power_above,
@@ -129,5 +129,7 @@ def test_tiny_hesses_count_as_one_step():
     assert (packed == 1).all()
 
 
-def test_the_module_knows_how_far_int64_reaches():
-    assert fixed_point._SUM_BITS < 63
+def test_bits_that_were_not_asked_for():
+    assert [bits_for(bits, n) for bits in (8, 16, 32) for n in (1, 10**9)] == [8, 8, 16, 16, 32, 32]
+    few, many = bits_for(None, 16_383), bits_for(None, 16_384)
+    assert (few, many) == (32, 16)

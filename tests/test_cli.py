@@ -1,0 +1,169 @@
+"""Knows what the psboost command says to wrong flags and wrong data, and what it leaves behind; not how it trains."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from psboost.cli import run
+from psboost.kernels import prepare
+from tests.cluster.command import environment, write_svmlight
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in os.environ.keys() - environment().keys():
+        monkeypatch.delenv(name)
+    write_svmlight(tmp_path / "train.svm")
+
+
+def train(*arguments):
+    return run(["train", "--transport", "memory", "--num-boost-round", "2", *map(str, arguments)])
+
+
+def check_refused(tmp_path, capsys, code, said, before):
+    """One clear line, exit code 2, no file that was not there."""
+    printed = capsys.readouterr()
+    assert code == 2
+    assert printed.out == "" and said in printed.err and len(printed.err.splitlines()) == 1, printed.err
+    assert {path.name for path in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nothing.svm"], "nothing.svm: no such file"),
+        (["."], "is a directory"),
+        (["train.svm", "--model", "missing/m.json"], "there is no folder missing"),
+        (["train.svm", "--report", "missing/r.json"], "there is no folder missing"),
+        (["train.svm", "--model", "folder"], "folder is a directory"),
+        (["train.svm", "--grid", "0x2"], "--grid must be ROWSxFEATURES"),
+        (["train.svm", "--servers", "0"], "--servers must be a whole number from 1"),
+        (["train.svm", "--transport", "pigeon"], "--transport must be one of tcp"),
+        (["train.svm", "--config", "none.toml"], "cannot read the configuration none.toml"),
+        (["train.svm", "--bin-mapper", "none.npz"], "none.npz"),
+        (["train.svm", "--bin-mapper", "train.svm"], "train.svm is no bin mapper"),
+        (["train.svm", "--eval", "x=none.svm"], "none.svm: no such file"),
+        (["empty.svm"], "empty.svm"),
+        (["one-class.svm"], "class"),
+        (["malformed.svm"], "malformed.svm:2:"),
+    ],
+)
+def test_bad_input_is_refused(tmp_path, capsys, arguments, said):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty.svm").write_text("# nothing\n")
+    (tmp_path / "one-class.svm").write_text("1 1:1\n1 2:1\n")
+    (tmp_path / "malformed.svm").write_text("1 1:1\n0 x:1\n")
+    before = {path.name for path in tmp_path.rglob("*")}
+    model = [] if "--model" in arguments else ["--model", "m.json"]
+    check_refused(tmp_path, capsys, train(*arguments, "--quiet", *model), said, before)
+
+
+def test_unknown_variables_and_flags_are_refused(tmp_path, capsys, monkeypatch):
+    with pytest.raises(SystemExit, match="2"):
+        train("train.svm", "--model", "m.json", "--grdi", "1x2")
+    assert "unrecognized arguments: --grdi" in capsys.readouterr().err
+    monkeypatch.setenv("PSBOOST_GRDI", "1x2")
+    code = train("train.svm", "--model", "m.json", "--quiet")
+    check_refused(tmp_path, capsys, code, "PSBOOST_GRDI in the environment; did you mean PSBOOST_GRID?", {"train.svm"})
+
+
+def test_roles_of_other_processes_need_sockets(tmp_path, capsys):
+    arguments = ["coordinator", "train.svm", "--model", "m.json", "--rendezvous"]
+    code = run([*arguments, "127.0.0.1:0", "--transport", "memory"])
+    check_refused(tmp_path, capsys, code, "need tcp or ipc", {"train.svm"})
+    check_refused(tmp_path, capsys, run([*arguments, "127.0.0.1"]), "HOST:PORT", {"train.svm"})
+    check_refused(tmp_path, capsys, run(["worker", "--rendezvous", "::1:5"]), "HOST:PORT", {"train.svm"})
+
+
+def test_prediction_without_its_model_or_data_is_refused(tmp_path, capsys):
+    code = run(["predict", "none.json", "train.svm", "--out", "p.txt"])
+    check_refused(tmp_path, capsys, code, "none.json", {"train.svm"})
+
+
+def test_training_writes_model_bin_mapper_and_report(tmp_path, capsys):
+    assert train("train.svm", "--model", "m.json", "--report", "r.json", "--eval", "again=train.svm") == 0
+    printed = capsys.readouterr()
+    assert [line.split("]")[0] for line in printed.err.splitlines()] == ["[0", "[1"]
+    assert "120 rows, 30 features declared" in printed.out and "model: m.json" in printed.out
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert {"read", "sketch", "bin", "train"} <= report["seconds"].keys() and report["trees"] == 2
+    assert {path.name for path in tmp_path.iterdir()} == {"train.svm", "m.json", "m.bins.npz", "r.json"}
+    assert train("train.svm", "--model", "same.json", "--bin-mapper", "m.bins.npz", "--quiet") == 0
+    assert capsys.readouterr() == ("", "")
+    assert (tmp_path / "same.json").read_bytes() == (tmp_path / "m.json").read_bytes()
+
+
+def test_predictions_are_one_number_a_line(tmp_path, capsys):
+    assert train("train.svm", "--model", "m.json", "--quiet") == 0
+    assert run(["predict", "m.json", "train.svm", "--out", "p.txt"]) == 0
+    predictions = np.loadtxt(tmp_path / "p.txt")
+    assert predictions.shape == (120,) and np.all((predictions > 0) & (predictions < 1))
+
+
+def test_disk_trouble_is_one_line(tmp_path, capsys, monkeypatch):
+    def full(self, path):
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr("psboost.boosting.forest.Forest.save_model", full)
+    assert train("train.svm", "--model", "m.json", "--quiet") == 1
+    assert capsys.readouterr().err == "psboost train: [Errno 28] No space left on device: 'm.json'\n"
+
+
+@pytest.mark.parametrize("command", ["", "train", "predict", "coordinator", "server", "worker", "members"])
+def test_help(capsys, command):
+    with pytest.raises(SystemExit, match="0"):
+        run([*filter(None, [command]), "--help"])
+    text = capsys.readouterr().out
+    assert len(text.splitlines()) > 8 and "None" not in text and "==SUPPRESS==" not in text
+
+
+def test_nothing_heavy_is_imported_before_it_is_used():
+    heavy = "numpy", "scipy", "numba", "zmq"
+    program = f"import psboost, psboost.cli, sys; sys.exit(str([m for m in {heavy} if m in sys.modules] or ''))"
+    done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True)
+    assert done.stderr.strip() == "", done.stderr
+
+
+def test_one_process_compiles_and_the_others_wait_and_say_so(tmp_path, monkeypatch):
+    said, compiled = [], []
+    monkeypatch.setattr(prepare, "CACHE_FOLDER", tmp_path)
+    lock = threading.Lock()
+
+    def compile_slowly():
+        assert lock.acquire(blocking=False) or (tmp_path / "compiled").exists()
+        compiled.append(time.sleep(0.1))
+        if lock.locked():
+            lock.release()
+
+    monkeypatch.setattr(prepare, "_import_kernels", compile_slowly)
+    threads = [threading.Thread(target=prepare.prepare, args=(said.append,)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(compiled) == 3
+    assert len([text for text in said if text.startswith("compiling")]) == 1
+    assert len([text for text in said if text.startswith("waiting")]) == 2
+
+
+def test_compiling_that_fails_is_tried_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(prepare, "CACHE_FOLDER", tmp_path)
+
+    def fail():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(prepare, "_import_kernels", fail)
+    with pytest.raises(KeyboardInterrupt):
+        prepare.prepare(None)
+    said = []
+    monkeypatch.setattr(prepare, "_import_kernels", lambda: None)
+    prepare.prepare(said.append)
+    prepare.prepare(said.append)
+    assert len(said) == 1 and said[0].startswith("compiling")

@@ -1,0 +1,566 @@
+"""psboost.train from Python: input of every kind, callbacks, reports, evaluation, edge cases and bad input."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import psboost
+from psboost.boosting.metrics import METRICS
+from psboost.errors import ClusterError, DataError, ParameterError
+from tests import runs
+
+GRIDS = [((1, 1), 1), ((2, 2), 2), ((3, 3), 1)]
+
+
+def train(X, y=None, params=None, **how):
+    how = {"num_boost_round": 3, "transport": "memory"} | how
+    return psboost.train({"max_depth": 3, "min_child_weight": 0} | (params or {}), X, y, **how)
+
+
+# --- input
+
+
+def svm_text(X, y):
+    lines = []
+    for row, label in zip(X.toarray(), y, strict=True):
+        held = " ".join(f"{f + 1}:{value}" for f, value in enumerate(row.tolist()) if value and value == value)
+        lines.append(f"{label:g} {held}")
+    return "\n".join(lines) + "\n"
+
+
+def test_every_form_of_a_sparse_matrix_gives_one_model(tmp_path):
+    X, y = runs.sparse_data()
+    expected = runs.model_text(train(X, y))
+    for make in (
+        sparse.csr_matrix, sparse.csc_matrix, sparse.coo_matrix, sparse.csr_array, sparse.csc_array,
+        sparse.coo_array, sparse.lil_matrix, lambda m: sparse.csr_array(m.astype(np.float64)),
+    ):  # fmt: skip
+        assert runs.model_text(train(make(X), y)) == expected
+    assert runs.model_text(train(X.toarray(), y, {"zero_as_missing": True})) == expected
+    assert runs.model_text(train(X, y.astype(bool))) == expected
+    assert runs.model_text(train(X, [int(label) for label in y])) == expected
+    assert runs.model_text(train(X, 2 * y - 1)) == expected  # -1 stands for 0
+
+    np.savez(tmp_path / "a.npz", indptr=X.indptr, indices=X.indices, data=X.data, shape=X.shape, y=y)
+    (tmp_path / "a.svm").write_text(svm_text(X, y))
+    for path in (tmp_path / "a.npz", str(tmp_path / "a.svm")):
+        for grid, servers in GRIDS:
+            assert runs.model_text(train(path, grid=grid, servers=servers)) == expected
+    sparse.save_npz(tmp_path / "b.npz", X)
+    assert runs.model_text(train(tmp_path / "b.npz", y)) == expected
+
+
+def test_dense_input():
+    X, y = runs.dense_data()
+    expected = runs.model_text(train(X, y))
+    for other in (X.astype(np.float64), np.asfortranarray(X), X.tolist(), np.ascontiguousarray(X.T).T):
+        assert runs.model_text(train(other, y)) == expected
+    assert runs.model_text(train(sparse.csr_array(X), y, {"zero_as_missing": False})) == expected
+    whole = np.nan_to_num(X * 2).astype(np.int64)
+    assert runs.model_text(train(whole, y)) == runs.model_text(train(whole.astype(np.float32), y))
+
+
+def test_the_caller_keeps_its_arrays():
+    X, y = runs.sparse_data()
+    weights = np.ones(len(y))
+    before = [array.copy() for array in (X.indptr, X.indices, X.data, y, weights)]
+    for array in (X.indptr, X.indices, X.data, y, weights):
+        array.flags.writeable = False
+    train(X, y, grid=(2, 2), sample_weight=weights, evals=[(X, y, "e")])
+    for array, copy in zip((X.indptr, X.indices, X.data, y, weights), before, strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+def test_weights_of_0_1_and_2_are_rows_left_out_and_repeated():
+    X, y = runs.dense_data(60)
+    weights = np.random.default_rng(0).choice([0.0, 1.0, 2.0], 60)
+    how = {"grad_bits": 32, "base_score": 0.5, "learning_rate": 1.0}
+    weighted = train(X, y, how, sample_weight=weights, num_boost_round=1)
+    mapper = weighted.bin_mapper
+    repeat = np.repeat(np.arange(60), weights.astype(int))
+    repeated = train(X[repeat], y[repeat], how, bin_mapper=mapper, num_boost_round=1)
+    np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), rtol=1e-5)
+
+
+def test_file_of_rows_by_number(tmp_path):
+    path = tmp_path / "a.svm"
+    path.write_text("1 0:1 5:2\n0 5:1\n1 0:2\n0 3:1\n")
+    forest = train(path, index_base=0)
+    assert forest.n_features == 6 and train(path, index_base=0, n_features=40).n_features == 40
+
+
+# --- callbacks
+
+
+@pytest.mark.parametrize("transport", ["memory", "inproc"])
+@pytest.mark.parametrize(("grid", "servers"), [((1, 1), 1), ((2, 2), 2), ((1, 3), 1)])
+def test_callbacks_see_each_round(transport, grid, servers):
+    X, y = runs.sparse_data()
+    rounds, others = [], []
+    forest = train(
+        X, y, grid=grid, servers=servers, transport=transport, num_boost_round=4, evals=[(X, y, "train")],
+        callbacks=[rounds.append, others.append],
+    )  # fmt: skip
+    assert [r.number for r in rounds] == [0, 1, 2, 3] and rounds == others
+    log = forest.report["evaluation"]
+    for i, round_ in enumerate(rounds):
+        assert round_.n_rounds == 4
+        assert round_.n_leaves == (forest.trees[i].left < 0).sum()
+        assert round_.metrics == {name: values[i] for name, values in log.items()}
+        assert round_.bytes_sent > (rounds[i - 1].bytes_sent if i else 0)
+        assert {"build", "search", "update"} <= round_.seconds.keys()
+
+
+@pytest.mark.parametrize("transport", ["memory", "inproc"])
+@pytest.mark.parametrize(("grid", "servers"), [((1, 1), 1), ((2, 2), 2), ((1, 3), 1), ((3, 1), 2)])
+@pytest.mark.parametrize("objective", ["binary:logistic", "reg:squarederror"])
+def test_a_callback_that_returns_true_ends_the_training(transport, grid, servers, objective):
+    X, y = runs.sparse_data()
+    seen = []
+
+    def stop(round_):
+        seen.append(round_.number)
+        return round_.number == 1
+
+    how = {"grid": grid, "servers": servers, "transport": transport}
+    with runs.no_threads_left():
+        forest = train(X, y, {"objective": objective}, **how, num_boost_round=50, callbacks=[stop, lambda _: None])
+    assert seen == [0, 1] and len(forest.trees) == 2
+    assert forest.report["trees"] == 2
+    whole = train(X, y, {"objective": objective}, num_boost_round=2)
+    assert runs.model_text(forest) == runs.model_text(whole)
+    last = train(X, y, {"objective": objective}, **how, num_boost_round=2, callbacks=[stop])
+    assert "StopTraining" not in last.report["bytes"]  # it was over anyway
+
+
+@pytest.mark.parametrize("transport", ["memory", "inproc"])
+def test_an_error_in_a_callback_comes_out_and_everything_ends(transport):
+    X, y = runs.sparse_data()
+
+    def fail(round_):
+        if round_.number == 1:
+            raise KeyError("mine")
+
+    with runs.no_threads_left(), pytest.raises(KeyError, match="mine"):
+        train(X, y, transport=transport, grid=(2, 2), callbacks=[fail])
+
+
+# --- the report
+
+
+@pytest.mark.parametrize("transport", ["memory", "inproc"])
+def test_report(transport):
+    X, y = runs.sparse_data()
+    rounds = []
+    forest = train(
+        X, y, grid=(2, 2), servers=2, transport=transport, evals=[(X, y, "e")], num_boost_round=3,
+        callbacks=[rounds.append],
+    )  # fmt: skip
+    report = forest.report
+    assert report["transport"] == transport and report["trees"] == 3 and report["rows"] == 90
+    assert {"read", "sketch", "bin", "train", "total"} <= report["seconds"].keys()
+    assert all(0 <= seconds <= report["seconds"]["total"] for seconds in report["seconds"].values())
+    assert report["seconds"]["train"] > 0
+    assert report["stages"].keys() == {"workers", "servers", "coordinator"}
+    assert {"gradients", "build", "encode", "route", "update"} <= report["stages"]["workers"].keys()
+    assert {"merge", "search", "encode", "route"} <= report["stages"]["servers"].keys()
+    assert "choose" in report["stages"]["coordinator"]
+    table = np.nan_to_num(X.toarray())
+    assert report["stored_values"] == np.count_nonzero(table)
+    assert report["features"] == {"declared": 8, "stored": 7, "splittable": 7}
+    assert report["bins"] == len(forest.bin_mapper.cuts)
+
+    kinds = {
+        "DescribeRows": 4, "DealFeatures": 4, "DealRanges": 2, "PushSketches": 8, "CloseTree": 16,
+        "PushLeafSums": 8, "PushEvaluation": 6,
+    }  # fmt: skip
+    for kind, n_messages in kinds.items():
+        assert report["bytes"][kind]["messages"] == n_messages
+    n_levels = report["bytes"]["ProposeSplits"]["messages"] // 2
+    assert report["bytes"]["PushHistograms"]["messages"] == 8 * n_levels
+    assert report["bytes"]["ApplySplits"]["messages"] == 6 * n_levels
+    for sums in report["bytes"].values():
+        assert sums.keys() == {"messages", "payload", "wire"}
+        assert sums["wire"] >= sums["payload"] + 2 * sums["messages"]
+    total = {}
+    assert set(report["bytes_by_tree"]) == {-1, 0, 1, 2}
+    for kinds in report["bytes_by_tree"].values():
+        for kind, sums in kinds.items():
+            for name, value in sums.items():
+                total.setdefault(kind, dict.fromkeys(sums, 0))[name] += value
+    assert total == report["bytes"]
+    wire = sum(sums["wire"] for sums in total.values())
+    assert wire == sum(role["bytes_sent"] for role in report["roles"].values()) == rounds[-1].bytes_sent
+    assert report["roles"].keys() == {
+        "coordinator", "server 0", "server 1", "worker 0,0", "worker 0,1", "worker 1,0", "worker 1,1"
+    }  # fmt: skip
+
+    dense = report["dense"]
+    assert dense["bins"] == report["bins"] + 8 - 7 and dense["bytes_per_histogram"] == 16 * dense["bins"]
+    n_built = sum(max(1, len(level) // 2) for tree in forest.trees for level in open_levels(tree, 3))
+    assert dense["histograms"] == n_built
+    assert dense["bytes"] == 2 * 3 * dense["bytes_per_histogram"] * n_built
+    balance = report["balance"]
+    assert sum(balance["rows_of_row_shards"]) == 90
+    assert sum(balance["values_of_row_shards"]) == sum(balance["values_of_feature_shards"]) == report["stored_values"]
+    assert len(balance["bins_of_servers"]) == 2
+
+
+def open_levels(tree, max_depth):
+    """The nodes whose splits are searched, level by level."""
+    level, levels = [0], []
+    while level and len(levels) < max_depth:
+        levels.append(level)
+        level = [child for n in level if tree.left[n] >= 0 for child in (tree.left[n], tree.right[n])]
+    return levels
+
+
+def test_bytes_do_not_depend_on_the_transport():
+    X, y = runs.sparse_data()
+    reports = [train(X, y, transport=t, grid=(2, 2)).report for t in ("memory", "inproc")]
+    by_tree = [report["bytes_by_tree"] for report in reports]
+    for tree in (0, 1, 2):
+        assert by_tree[0][tree] == by_tree[1][tree]
+
+
+def test_one_row_shard_sends_no_histograms_and_one_feature_shard_routes_nothing():
+    X, y = runs.sparse_data()
+    wide = train(X, y, grid=(1, 3), servers=2).report["bytes"]
+    tall = train(X, y, grid=(3, 1), servers=2).report["bytes"]
+    assert {"PushHistograms", "PushSketches", "DealRanges"} & wide.keys() == set()
+    assert {"PushBitvectors", "RouteRows"} & tall.keys() == set()
+    assert "PushBitvectors" in wide and "PushHistograms" in tall
+
+
+# --- evaluation
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("objective", ["binary:logistic", "reg:squarederror"])
+@pytest.mark.parametrize("grid", [(1, 1), (2, 3)])
+def test_evaluation_is_that_of_the_forests_margins(grid, objective, dense, tmp_path):
+    """Exactly: training and forest give every row, seen or not, the same float32 margin."""
+    make = runs.dense_data if dense else runs.sparse_data
+    X, y = make(120)
+    other, labels = make(37, seed=9, n_values=13)  # with values and NaN where training has none
+    forest = train(
+        X, y, {"objective": objective, "max_depth": 6}, grid=grid, num_boost_round=4,
+        evals=[(X, y, "train"), (other, labels, "other")],
+    )  # fmt: skip
+    log = forest.report["evaluation"]
+    metrics = ["auc", "logloss", "error"] if objective == "binary:logistic" else ["rmse", "mae"]
+    assert list(log) == [f"{name}-{metric}" for name in ("train", "other") for metric in metrics]
+    for n_trees in range(1, 5):
+        part = psboost.Forest(
+            forest.trees[:n_trees], objective, forest.base_score, forest.n_features, forest.zero_as_missing
+        )
+        for name, data, truth in (("train", X, y), ("other", other, labels)):
+            margins = part.predict(data, output_margin=True)
+            for metric in metrics:
+                assert log[f"{name}-{metric}"][n_trees - 1] == METRICS[metric](margins, truth)
+    forest.save_model(tmp_path / "m.json")
+    again = psboost.load_model(tmp_path / "m.json")
+    np.testing.assert_array_equal(again.predict(other), forest.predict(other))
+
+
+@pytest.mark.parametrize("base_score", [1e-9, 1e-6, 0.1, 1 / 3, 0.7, 1 - 1e-9])
+def test_evaluation_starts_from_the_forests_own_base_margin(base_score):
+    X, y = runs.dense_data()
+    forest = train(X, y, {"base_score": base_score}, num_boost_round=2, evals=[(X, y, "e")])
+    margins = forest.predict(X, output_margin=True)
+    assert forest.report["evaluation"]["e-logloss"][-1] == METRICS["logloss"](margins, y)
+
+
+def test_metrics_that_were_asked_for():
+    X, y = runs.dense_data()
+    log = train(X, y, {"eval_metric": ["error"]}, evals=[(X, y, "a")]).report["evaluation"]
+    assert list(log) == ["a-error"]
+    assert train(X, y).report["evaluation"] == {}
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (2, 2)])
+def test_evaluation_data_may_be_wider_or_narrower(grid, tmp_path):
+    X, y = runs.sparse_data()
+    wide = sparse.hstack([X, X], format="csr")
+    forest = train(X, y, grid=grid, evals=[(wide, y, "wide"), (X[:, :3], y, "narrow")])
+    assert forest.n_features == 16
+    margins = forest.predict(wide, output_margin=True)
+    assert forest.report["evaluation"]["wide-logloss"][-1] == METRICS["logloss"](margins, y)
+    (tmp_path / "e.svm").write_text(svm_text(wide, y))
+    forest = train(X, y, grid=grid, evals=[(str(tmp_path / "e.svm"), "file")])
+    assert forest.n_features == 16
+    assert forest.report["evaluation"]["file-logloss"][-1] == METRICS["logloss"](margins, y)
+
+
+# --- edge cases that just work
+
+
+def works(X, y, params=None, **how):
+    """The forest, the same on all grids, that predicts what training says it does."""
+    texts = set()
+    for grid, servers in GRIDS:
+        forest = train(X, y, params, grid=grid, servers=servers, evals=[(X, y, "e")], **how)
+        texts.add(runs.model_text(forest))
+        metric = "rmse" if forest.objective == "reg:squarederror" else "logloss"
+        margins = forest.predict(X, output_margin=True)
+        assert np.isfinite(margins).all()
+        assert forest.report["evaluation"][f"e-{metric}"][-1] == METRICS[metric](margins, np.asarray(y, float))
+    assert len(texts) == 1
+    return forest
+
+
+SQUARED = {"objective": "reg:squarederror"}
+BOTH = pytest.mark.parametrize("zero_as_missing", [True, False])
+
+
+@BOTH
+def test_one_row(zero_as_missing):
+    rule = {"zero_as_missing": zero_as_missing}
+    forest = works(np.array([[1.0, 0.0, np.nan]]), [7.5], SQUARED | rule)
+    assert forest.predict(np.array([[5.0, 5.0, 5.0]])).tolist() == [7.5]
+    assert all(tree.n_nodes == 1 for tree in forest.trees)
+
+
+@BOTH
+def test_identical_rows(zero_as_missing):
+    forest = works(np.ones((10, 3)), np.arange(10) % 2, {"zero_as_missing": zero_as_missing})
+    assert all(tree.n_nodes == 1 for tree in forest.trees)
+    np.testing.assert_allclose(forest.predict(np.ones((2, 3))), 0.5, atol=1e-6)
+
+
+@BOTH
+def test_constant_labels_of_a_regression(zero_as_missing):
+    X, _ = runs.dense_data(20)
+    forest = works(X, np.full(20, -3.25), SQUARED | {"zero_as_missing": zero_as_missing})
+    np.testing.assert_allclose(forest.predict(X), -3.25, rtol=1e-6)
+
+
+@BOTH
+def test_nothing_stored_at_all(zero_as_missing):
+    rule = {"zero_as_missing": zero_as_missing}
+    for X in (np.zeros((6, 2)), np.full((6, 2), np.nan), sparse.csr_array((6, 2)), np.zeros((6, 0))):
+        forest = works(X, [0, 1, 1, 1, 0, 1], rule)
+        assert all(tree.n_nodes == 1 for tree in forest.trees)
+        np.testing.assert_allclose(forest.predict(X), 2 / 3, atol=1e-6)
+        if X.shape[1] and np.isnan(X.sum()) or not X.shape[1]:
+            works(X, [0, 1, 1, 1, 0, 1], SQUARED | rule)
+
+
+@BOTH
+def test_a_feature_stored_once(zero_as_missing):
+    X = np.zeros((8, 3))
+    X[5, 1] = 4
+    y = np.zeros(8)
+    y[5] = 1
+    forest = works(X, y, {"zero_as_missing": zero_as_missing}, num_boost_round=30)
+    predicted = forest.predict(X)
+    assert predicted[5] > 0.5 > predicted[4] and len(set(np.delete(predicted, 5).tolist())) == 1
+    assert set(forest.trees[0].feature.tolist()) == {1, -1}
+
+
+@BOTH
+def test_a_feature_that_is_missing_or_nothing_else(zero_as_missing):
+    X = np.zeros((8, 2))
+    X[:, 0] = [np.nan, np.nan, np.nan, np.nan, 1, 1, 1, 1]
+    forest = works(X, [1, 1, 1, 1, 0, 0, 0, 0], {"zero_as_missing": zero_as_missing})
+    assert (forest.predict(X) > 0.5).tolist() == [True] * 4 + [False] * 4
+    X = np.where(np.arange(8)[:, None] < 4, np.nan, 0.0)
+    forest = works(X, [1, 1, 1, 1, 0, 0, 0, 0], {"zero_as_missing": zero_as_missing})
+    # Zeros that are values differ from NaN, zeros that are missing do not.
+    assert len(set(forest.predict(X).tolist())) == (1 if zero_as_missing else 2)
+
+
+def test_empty_shards():
+    """All values in the first rows and the first feature: most blocks hold nothing."""
+    X = sparse.csr_array(([1.0, 2.0, 1.0, 2.0], ([0, 1, 2, 3], [0, 0, 0, 0])), shape=(40, 50))
+    forest = works(X, np.arange(40) % 2)
+    assert forest.n_features == 50
+    many = train(X, np.arange(40) % 2, grid=(5, 6), servers=7)
+    assert runs.model_text(many) == runs.model_text(forest)
+
+
+def test_rows_of_weight_0_teach_nothing():
+    X, y = runs.dense_data(60)
+    weights = np.r_[np.ones(40), np.zeros(20)]
+    first = train(X, np.r_[y[:40], np.zeros(20)], sample_weight=weights)
+    second = train(X, np.r_[y[:40], np.ones(20)], sample_weight=weights)
+    assert runs.model_text(first) == runs.model_text(second)
+
+
+@pytest.mark.parametrize("size", [1e-200, 1e-15, 1e6])
+def test_weights_of_any_size(size):
+    X, y = runs.dense_data(40)
+    how = {"min_child_weight": 0, "reg_lambda": 0, "base_score": 0.5}
+    plain = train(X, y, how, sample_weight=np.ones(40))
+    scaled = train(X, y, how, sample_weight=np.full(40, size))
+    if size > 1:
+        np.testing.assert_allclose(scaled.predict(X), plain.predict(X), rtol=1e-5)
+    assert np.isfinite(scaled.predict(X)).all()
+    works(X, y, {"min_child_weight": 1}, sample_weight=np.full(40, size))
+
+
+def test_a_min_child_weight_that_nothing_reaches(tmp_path):
+    X, y = runs.dense_data()
+    forest = works(X, y, {"min_child_weight": 1e300})
+    assert all(tree.n_nodes == 1 for tree in forest.trees)
+    forest.bin_mapper.save(tmp_path / "m.npz")
+    assert psboost.BinMapper.load(tmp_path / "m.npz").min_rows == forest.bin_mapper.min_rows
+
+
+def test_the_largest_values():
+    largest = float(np.finfo(np.float32).max)
+    X = np.array([[largest * 0.99, -largest * 0.99], [1, 1], [-1, 0], [0, largest * 0.99]])
+    works(X, [0, 1, 0, 1])
+    works(X, [1e37, -1e37, 0, 5], SQUARED)
+
+
+def test_gains_and_sums_that_float32_cannot_hold(tmp_path):
+    """Labels of 1e25 give gains of 1e50: the model is still one that can be read."""
+    X, y = runs.dense_data(60)
+    for params, labels, weight in ((SQUARED, 1e25 * y, 1.0), ({}, y, 3e38)):
+        forest = works(X, labels, params, sample_weight=np.full(60, weight))
+        forest.save_model(tmp_path / "m.json")
+        again = psboost.load_model(tmp_path / "m.json")
+        for tree in again.trees:
+            assert np.isfinite(tree.gain).all() and np.isfinite(tree.sum_hess).all()
+        np.testing.assert_array_equal(again.predict(X), forest.predict(X))
+
+
+def test_feature_numbers_up_to_the_largest(tmp_path):
+    path = tmp_path / "a.svm"
+    last = 2**63 - 2
+    path.write_text(f"1 1:1 {last + 1}:2\n0 7:1 {last + 1}:1\n1 {last + 1}:2\n0 {last + 1}:1\n")
+    texts = {runs.model_text(train(path, grid=grid, servers=servers)) for grid, servers in GRIDS}
+    assert len(texts) == 1
+    forest = train(path)
+    assert forest.n_features == 2**63 - 1 and last in forest.trees[0].feature.tolist()
+    assert (forest.predict(path) > 0.5).tolist() == [True, False, True, False]
+
+
+# --- bad input
+
+
+X6 = np.arange(12.0).reshape(6, 2)
+Y6 = np.array([0, 1, 0, 1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "text"),
+    [
+        ({"params": {"max_dept": 3}}, ParameterError, "unknown parameter 'max_dept'.* did you mean max_depth?"),
+        ({"params": {"objective": "multi:softmax"}}, ParameterError, "objective must be one of"),
+        ({"params": {"grad_bits": 12}}, ParameterError, "grad_bits must be one of 8, 16, 32, not 12"),
+        ({"params": {"base_score": 1.5}}, ParameterError, "base_score is a probability"),
+        ({"params": SQUARED | {"base_score": 1e39}}, ParameterError, r"base_score=1e\+39"),
+        ({"y": np.ones(6)}, DataError, "all 6 training labels are 1: a single class"),
+        ({"y": np.zeros(6)}, DataError, "all 6 training labels are 0"),
+        ({"y": [0, 1, 0, 2, 0, 1]}, DataError, r"X: label 2 \(row 3 .*wants 0 \(or -1\) and 1"),
+        ({"y": [0, 1, np.nan, 1, 0, 1]}, DataError, r"labels\[2\] is nan"),
+        ({"y": [0, 1, np.inf, 1, 0, 1], "params": SQUARED}, DataError, r"labels\[2\] is inf"),
+        ({"y": [0, 1, 1e39, 1, 0, 1], "params": SQUARED}, DataError, r"label 1e\+39 \(row 2"),
+        ({"y": ["a", "b"] * 3}, DataError, "labels are not numbers"),
+        ({"y": Y6[:5]}, DataError, "labels has 5 entries, X has 6 rows"),
+        ({"y": None}, DataError, "X has no labels"),
+        ({"X": np.empty((0, 2)), "y": []}, DataError, "the training data has no rows"),
+        ({"X": np.where(X6 == 7, np.inf, X6)}, DataError, "infinite value in row 3, column 1"),
+        ({"X": np.where(X6 == 7, 1e39, X6)}, DataError, "infinite value in row 3, column 1"),
+        ({"X": np.arange(6.0)}, DataError, "X has 1 dimensions"),
+        ({"X": "nowhere.svm", "y": None}, DataError, "nowhere.svm: no such file"),
+        ({"sample_weight": np.ones(5)}, DataError, "weights has 5 entries, X has 6 rows"),
+        ({"sample_weight": -np.ones(6)}, DataError, r"weights\[0\] is -1"),
+        ({"sample_weight": np.full(6, np.nan)}, DataError, r"weights\[0\] is nan"),
+        ({"sample_weight": np.full(6, 1e39)}, DataError, r"weight 1e\+39: scale weights"),
+        ({"sample_weight": np.zeros(6)}, DataError, "all training rows have weight 0"),
+        ({"grid": (0, 1)}, ParameterError, r"grid must be .* at least 1.*, not \(0, 1\)"),
+        ({"grid": "2x0"}, ParameterError, "grid must be"),
+        ({"grid": 4}, ParameterError, "grid must be"),
+        ({"servers": 0}, ParameterError, "servers must be"),
+        ({"num_boost_round": 0}, ParameterError, "num_boost_round must be"),
+        ({"seed": -1}, ParameterError, "seed must be"),
+        ({"codec": "zip"}, ParameterError, "codec must be one of packed, csr, not 'zip'"),
+        ({"transport": "udp"}, ParameterError, "transport must be one of tcp, ipc, inproc, memory, not 'udp'"),
+        ({"index_base": 2}, ParameterError, "index_base is 2"),
+        ({"n_features": 1}, DataError, "X has 2 columns, n_features declares 1"),
+        ({"evals": [(X6, Y6)]}, ParameterError, r"evals\[0\]: give \(X, y, name\)"),
+        ({"evals": [(X6, Y6, "a"), X6]}, ParameterError, r"evals\[1\]"),
+        ({"evals": [(X6, Y6, "a"), (X6, Y6, "a")]}, ParameterError, "a, a are not all different"),
+        ({"evals": [(X6, Y6[:4], "a")]}, DataError, "labels has 4 entries"),
+        ({"evals": [(X6, Y6 + 1, "a")]}, DataError, "label 2"),
+        ({"evals": [(X6, "a")]}, DataError, "has no labels"),
+        ({"evals": [(X6[:0], Y6[:0], "a")]}, DataError, "the evaluation data 'a' has no rows"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("transport", ["memory", "inproc"])
+def test_bad_input(change, error, text, transport):
+    arguments = {"X": X6, "y": Y6, "params": {}, "grid": (2, 2), "transport": transport} | change
+    if "row 3" in text or "row 2" in text:
+        arguments["grid"] = (1, 1)
+    with runs.no_threads_left(), pytest.raises(error, match=text) as caught:
+        train(arguments.pop("X"), arguments.pop("y"), arguments.pop("params"), **arguments)
+    assert isinstance(caught.value, psboost.PSBoostError)
+    assert not isinstance(caught.value, ClusterError)
+
+
+def test_bin_mappers_that_do_not_fit():
+    X, y = runs.sparse_data()
+    mapper = train(X, y).bin_mapper
+    with pytest.raises(ParameterError, match="made with zero_as_missing=True, this training has False"):
+        train(X, y, {"zero_as_missing": False}, bin_mapper=mapper)
+    few = train(X, y, {"min_child_weight": 3}).bin_mapper
+    assert len(few.features) < len(mapper.features)
+    with pytest.raises(ParameterError, match=re.escape("fewer than 12 rows, but this training could split")):
+        train(X, y, bin_mapper=few)
+    assert train(X, y, {"min_child_weight": 3}, bin_mapper=few).report["trees"] == 3
+
+
+def test_a_bin_mapper_serves_other_rows(tmp_path):
+    X, y = runs.dense_data()
+    first = train(X, y)
+    first.bin_mapper.save(tmp_path / "b.npz")
+    mapper = psboost.BinMapper.load(tmp_path / "b.npz")
+    assert runs.model_text(train(X, y, bin_mapper=mapper)) == runs.model_text(first)
+    other, labels = runs.dense_data(seed=8)
+    texts = set()
+    for grid, servers in GRIDS:
+        forest = train(other, labels, bin_mapper=mapper, grid=grid, servers=servers, evals=[(other, labels, "e")])
+        texts.add(runs.model_text(forest))
+        margins = forest.predict(other, output_margin=True)
+        assert forest.report["evaluation"]["e-logloss"][-1] == METRICS["logloss"](margins, labels)
+        used = np.concatenate([tree.threshold[tree.left >= 0] for tree in forest.trees])
+        assert set(used.tolist()) <= set(mapper.cuts.tolist())
+    assert len(texts) == 1
+
+
+# --- quality
+
+
+def test_auc_beside_xgboost():
+    xgboost = pytest.importorskip("xgboost")
+    rng = np.random.default_rng(0)
+    X = sparse.random_array((3000, 60), density=0.2, rng=rng, dtype=np.float64, format="csr").astype(np.float32)
+    table = X.toarray()
+    signal = 4 * table[:, 0] - 3 * table[:, 1] + 5 * table[:, 2] * table[:, 3] + table[:, 4:12].sum(axis=1)
+    y = (signal + rng.normal(0, 0.5, 3000) > np.median(signal)).astype(float)
+    params = {"objective": "binary:logistic", "max_depth": 4, "learning_rate": 0.2, "min_child_weight": 1.0}
+    cut = 2000
+    reference = xgboost.train(
+        params | {"tree_method": "hist", "nthread": 1}, xgboost.DMatrix(X[:cut], y[:cut]), num_boost_round=30
+    )
+    margins = reference.predict(xgboost.DMatrix(X[cut:]), output_margin=True)
+    expected = METRICS["auc"](margins, y[cut:])
+    assert expected > 0.75
+    for grid in ((1, 1), (2, 2)):
+        forest = psboost.train(params, X[:cut], y[:cut], num_boost_round=30, grid=grid, servers=grid[0])
+        found = METRICS["auc"](forest.predict(X[cut:], output_margin=True), y[cut:])
+        assert found == pytest.approx(expected, abs=0.01)
+
+
+def test_paths_of_files_are_left_alone(tmp_path):
+    X, y = runs.sparse_data()
+    (tmp_path / "a.svm").write_text(svm_text(X, y))
+    before = sorted(Path(tmp_path).iterdir())
+    train(tmp_path / "a.svm", grid=(2, 2))
+    assert sorted(Path(tmp_path).iterdir()) == before
