@@ -37,8 +37,27 @@ class CutPoints:
     has_missing: np.ndarray
 
     def to_arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What messages carry; CutPoints(*arrays) is the way back."""
-        return self.offsets, self.cuts, self.has_missing
+        """What messages carry: how many cuts each feature has, all cuts but each feature's last, has_missing."""
+        n_cuts = np.diff(self.offsets)
+        inner = np.ones(len(self.cuts), bool)
+        inner[self.offsets[1:][n_cuts > 0] - 1] = False
+        return _narrow(n_cuts), self.cuts[inner], self.has_missing
+
+    @staticmethod
+    def from_arrays(arrays: tuple[np.ndarray, ...]) -> "CutPoints":
+        """The cut points that `to_arrays` wrote. Raises ProtocolError on arrays that do not fit together."""
+        _require(len(arrays) == 3 and all(array.ndim == 1 for array in arrays), "odd arrays of cut points")
+        n_cuts, inner_cuts, has_missing = arrays
+        _require(inner_cuts.dtype == np.float32 and has_missing.dtype == np.uint8, "cut points of another type")
+        _require(len(n_cuts) == len(has_missing), "cut points of unlike numbers of features")
+        offsets = np.zeros(len(n_cuts) + 1, np.int64)
+        np.cumsum(n_cuts, out=offsets[1:], dtype=np.int64)
+        inner = np.ones(offsets[-1], bool)
+        inner[offsets[1:][n_cuts > 0] - 1] = False
+        _require(int(inner.sum()) == len(inner_cuts), "a number of cut points that does not fit")
+        cuts = np.full(offsets[-1], np.finfo(np.float32).max, np.float32)
+        cuts[inner] = inner_cuts
+        return CutPoints(offsets, cuts, has_missing)
 
     def part(self, begin: int, end: int) -> "CutPoints":
         """The cut points of features begin .. end."""

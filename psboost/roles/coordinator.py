@@ -31,7 +31,7 @@ from psboost.wire.messages import (
     StartTree,
     StopTraining,
 )
-from psboost.wire.packing import unpack_ascending, unpack_integers
+from psboost.wire.packing import pack_integers, unpack_ascending, unpack_integers
 
 
 @dataclass(frozen=True)
@@ -214,7 +214,7 @@ class Coordinator(Role):
                 self.send(
                     worker_name(r, c),
                     DealFeatures(
-                        features=self._features[c],
+                        features=pack_integers(self._features[c]),
                         server_offsets=self._server_offsets[c],
                         row_offset=int(row_offsets[r]),
                         cut_points=() if cut_points is None else cut_points.to_arrays(),
@@ -234,7 +234,7 @@ class Coordinator(Role):
             shards = zip(self._cut_points, begins, ends, strict=True)
             cut_points = CutPoints.join([points.part(b, e) for points, b, e in shards]).to_arrays()
         return DealRanges(
-            features=np.concatenate(parts),
+            features=pack_integers(np.concatenate(parts)),
             shard_offsets=np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64),
             shard_begins=np.array(begins, np.int64),
             cut_points=cut_points,
@@ -246,7 +246,7 @@ class Coordinator(Role):
         job = self._job
         if self._given is None:
             shared = yield from self.gather(ShareCutPoints, job.proposers)
-            points = [CutPoints(*message.cut_points) for message in shared]
+            points = [CutPoints.from_arrays(message.cut_points) for message in shared]
             if not job.merges:
                 self._cut_points = points
             else:

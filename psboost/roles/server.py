@@ -23,7 +23,7 @@ from psboost.wire.messages import (
     ShareCutPoints,
     StartTree,
 )
-from psboost.wire.packing import decode_histograms, pack_bitvector, pack_living, unpack_bitvector
+from psboost.wire.packing import decode_histograms, pack_bitvector, pack_living, unpack_bitvector, unpack_integers
 
 
 class Server(Role):
@@ -50,9 +50,10 @@ class Server(Role):
         """Cut points of the server's range, given or from the workers' sketches."""
         job, parameters = self._job, self._job.parameters
         [deal] = yield from self.gather(DealRanges, [COORDINATOR])
+        ids = unpack_integers(deal.features, int(deal.shard_offsets[-1]))
         self._shard_offsets = deal.shard_offsets
         if deal.cut_points:
-            cut_points = CutPoints(*deal.cut_points)
+            cut_points = CutPoints.from_arrays(deal.cut_points)
         else:
             sizes = np.diff(deal.shard_offsets)
             pushed = yield from self.gather(PushSketches, job.workers)
@@ -70,8 +71,8 @@ class Server(Role):
             cut_points = CutPoints.join(by_shard)
             self.send(COORDINATOR, ShareCutPoints(cut_points=cut_points.to_arrays()))
         shards = np.repeat(np.arange(job.n_feature_shards), np.diff(deal.shard_offsets))
-        locals_ = np.arange(len(deal.features)) - deal.shard_offsets[shards] + deal.shard_begins[shards]
-        self._features = feature_range(deal.features, shards, locals_, cut_points, job.zero_as_missing)
+        locals_ = np.arange(len(ids)) - deal.shard_offsets[shards] + deal.shard_begins[shards]
+        self._features = feature_range(ids, shards, locals_, cut_points, job.zero_as_missing)
         self._finder = SplitFinder(self._features, job.rule)
         self._n_rows = deal.n_rows
         self._bounds = job.loss.bounds(deal.max_weight, deal.max_label)

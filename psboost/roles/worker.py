@@ -42,6 +42,7 @@ from psboost.wire.packing import (
     pack_bitvector,
     pack_integers,
     unpack_bitvector,
+    unpack_integers,
     unpack_living,
 )
 
@@ -70,8 +71,9 @@ class Worker(Role):
         job = self._job
         self._describe()
         [deal] = yield from self.gather(DealFeatures, [COORDINATOR])
+        self._ids = unpack_integers(deal.features, int(deal.server_offsets[-1]))
         with self.stage("read"):
-            shard = self._read(deal)
+            shard = self._read()
         cut_points = yield from self._find_cut_points(deal, shard)
         with self.stage("bin"):
             self._block = Block.build(shard.columns, cut_points, job.zero_as_missing)
@@ -118,9 +120,9 @@ class Worker(Role):
             raise DataError(f"{source.name} has no labels: give y, or a file that holds them")
         return self._job.loss.check_labels(part.labels, source.name)
 
-    def _read(self, deal: DealFeatures) -> Shard:
+    def _read(self) -> Shard:
         """The row shard's rows with this worker's features, then the evaluation rows."""
-        parts = [s.read(self._span(s), keep=deal.features) for s in (self._source, *self._eval_sources)]
+        parts = [s.read(self._span(s), keep=self._ids) for s in (self._source, *self._eval_sources)]
         self.bytes_read += sum(part.bytes_read for part in parts)
         train = parts[0]
         labels = [self._labels(s, p) for s, p in zip((self._source, *self._eval_sources), parts, strict=True)]
@@ -130,13 +132,13 @@ class Worker(Role):
             n_rows=len(indptr) - 1,
             labels=np.concatenate(labels),
             weights=_weights(train),
-            columns=to_columns(indptr, features, values, len(deal.features)),
+            columns=to_columns(indptr, features, values, len(self._ids)),
         )
 
     def _find_cut_points(self, deal: DealFeatures, shard: Shard):
         """The cut points of the worker's features: given, from the servers, or (R = 1) from its own rows."""
         if deal.cut_points:
-            return CutPoints(*deal.cut_points)
+            return CutPoints.from_arrays(deal.cut_points)
         job, parameters = self._job, self._job.parameters
 
         def summarise(begin: int, end: int) -> Sketches:
@@ -146,7 +148,7 @@ class Worker(Role):
 
         if not job.merges:
             with self.stage("sketch"):
-                cut_points = summarise(0, len(deal.features)).cut_points(
+                cut_points = summarise(0, len(self._ids)).cut_points(
                     max_bin=parameters.max_bin, zero_as_missing=job.zero_as_missing, n_rows=deal.n_rows
                 )
             self.send(COORDINATOR, ShareCutPoints(cut_points=cut_points.to_arrays()))
@@ -156,10 +158,10 @@ class Worker(Role):
                 sketches = summarise(int(deal.server_offsets[s]), int(deal.server_offsets[s + 1]))
             self.send(server, PushSketches(sketches=sketches.to_arrays()))
         shared = yield from self.gather(ShareCutPoints, job.servers)
-        return CutPoints.join([CutPoints(*message.cut_points) for message in shared])
+        return CutPoints.join([CutPoints.from_arrays(message.cut_points) for message in shared])
 
     def _set_up(self, deal: DealFeatures, shard: Shard, cut_points: CutPoints) -> None:
-        job, n_features = self._job, len(deal.features)
+        job, n_features = self._job, len(self._ids)
         self._n_train, self._n_rows = shard.n_train, shard.n_rows
         self._n_rows_of_all, self._row_offset = deal.n_rows, deal.row_offset
         self._labels_of_rows, self._weights_of_rows = shard.labels, shard.weights
@@ -167,7 +169,7 @@ class Worker(Role):
         self._server_offsets = deal.server_offsets
         numbers = np.arange(n_features, dtype=np.int32)
         self._features = feature_range(
-            deal.features, np.full(n_features, self._c, np.int32), numbers, cut_points, job.zero_as_missing
+            self._ids, np.full(n_features, self._c, np.int32), numbers, cut_points, job.zero_as_missing
         )
         self._finder = None if job.merges else SplitFinder(self._features, job.rule)
         self._builder = HistogramBuilder(

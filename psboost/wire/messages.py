@@ -101,7 +101,7 @@ class DescribeRows(Message):
 class DealFeatures(Message):
     """coordinator -> worker, once: its features in internal order, and where its row shard begins.
 
-    `features` (int64) lists the user numbers of the shard's features; internal feature i of the shard is
+    `features` (packed integers) lists the user numbers of the shard's features; internal feature i of the shard is
     features[i]. Server s owns the internal features server_offsets[s] .. server_offsets[s+1] (int64, S + 1). `n_rows`
     counts the rows of all shards. `cut_points` are the shard's with a given bin mapper, else empty; as in ShareCutPoints.
     """
@@ -119,8 +119,9 @@ class DealFeatures(Message):
 class DealRanges(Message):
     """coordinator -> server, once: the features of its ranges, one range for each feature shard, one after another.
 
-    `shard_offsets` (int64, C + 1): the features of shard c are features[shard_offsets[c] : shard_offsets[c+1]], and the
-    first of them is feature shard_begins[c] (int64, C) of its shard. `cut_points` as in DealFeatures.
+    `features` as in DealFeatures. `shard_offsets` (int64, C + 1): the features of shard c are
+    features[shard_offsets[c] : shard_offsets[c+1]], and the first of them is feature shard_begins[c] (int64, C) of its
+    shard. `cut_points` as in DealFeatures.
     """
 
     features: np.ndarray
@@ -143,8 +144,8 @@ class PushSketches(Message):
 class ShareCutPoints(Message):
     """server (R = 1: worker) -> workers of the shards, and coordinator, once: cut points of the sender's range.
 
-    `cut_points`: offsets (int64, n_features + 1), cuts (float32), has_missing (uint8, n_features), as CutPoints holds
-    them. The coordinator gets the whole range, a worker its own shard's part of it.
+    `cut_points` as CutPoints.to_arrays writes them: the whole range for the coordinator, for a worker its own shard's
+    part of it.
     """
 
     cut_points: tuple[np.ndarray, ...]

@@ -286,3 +286,15 @@ def test_weights_of_a_sketch_agree_with_its_own_ranks(n):
     order = np.argsort(values)
     ranks = kll.get_cdf(values[order].tolist(), inclusive=True)[:-1]
     np.testing.assert_allclose(np.cumsum(weights[order]) / n, ranks)
+
+
+def test_cut_points_through_the_wire():
+    table = np.float32([[1, 5, 0, np.nan], [2, 5, 0, np.nan], [3, 0, 0, 7]])
+    points = summarise(table).cut_points(max_bin=4, zero_as_missing=False, n_rows=3)
+    back = CutPoints.from_arrays(points.to_arrays())
+    for name in ("offsets", "cuts", "has_missing"):
+        np.testing.assert_array_equal(getattr(back, name), getattr(points, name))
+    n_cuts, cuts, has_missing = points.to_arrays()
+    for damaged in ((n_cuts, cuts), (n_cuts, cuts[1:], has_missing), (n_cuts, cuts, has_missing[1:])):
+        with pytest.raises(ProtocolError):
+            CutPoints.from_arrays(damaged)
