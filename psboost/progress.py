@@ -6,7 +6,6 @@ from contextlib import suppress
 
 from psboost.roles.coordinator import Round
 
-
 _LIVE = "{desc} {n_fmt}/{total_fmt} |{bar:10}| {elapsed}<{remaining}{postfix}"
 
 

@@ -50,7 +50,7 @@ def check_refused(tmp_path, capsys, code, said, before):
         (["train.svm", "--bin-mapper", "none.npz"], "none.npz"),
         (["train.svm", "--bin-mapper", "train.svm"], "train.svm is no bin mapper"),
         (["train.svm", "--eval", "x=none.svm"], "none.svm: no such file"),
-        (["empty.svm"], "empty.svm"),
+        (["empty.svm"], "no rows"),
         (["one-class.svm"], "class"),
         (["malformed.svm"], "malformed.svm:2:"),
     ],

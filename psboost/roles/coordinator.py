@@ -1,5 +1,6 @@
 """Knows who owns what and which splits win; holds no rows, no histograms and no bitvectors."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -423,9 +424,15 @@ class Coordinator(Role):
             base_score=base_score,
             n_features=self._n_features,
             zero_as_missing=job.zero_as_missing,
-            attributes={},
+            attributes={"psboost.seed": str(job.seed), "psboost.parameters": self._parameters_as_text()},
         )
         return Training(forest, self._bin_mapper, self._facts())
+
+    def _parameters_as_text(self) -> str:
+        """JSON of what shaped the model."""
+        parameters = self._job.parameters.to_dict()
+        del parameters["eval_metric"]
+        return json.dumps(parameters, sort_keys=True)
 
     def _facts(self) -> dict:
         """What the run knows of its data and balance, for the report."""

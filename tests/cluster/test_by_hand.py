@@ -17,6 +17,7 @@ from tests.cluster.command import NO_END, Command, run_command, started, write_s
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 FEW = ("--num-boost-round", "3", "--grid", "1x2", "--servers", "1")
+LOCALLY = {"command": [SCRIPTS / "launch_local"], "PYTHONWARNINGS": ""}  # pip, which it may run, warns
 SHORT_SILENCE = "import psboost.cluster.liveness as l; l.SILENCE_SECONDS = 2"
 
 
@@ -143,14 +144,14 @@ def test_coordinator_that_dies_before_the_run_is_noticed(data, start):
 
 
 def test_launch_local(tmp_path, data, expected):
-    command = run_command(tmp_path, data, "--model", "m.json", *FEW[:2], command=[SCRIPTS / "launch_local"], PYTHONWARNINGS="")
+    command = run_command(tmp_path, data, "--model", "m.json", *FEW[:2], **LOCALLY)
     assert command.end() == 0, command
     assert (tmp_path / "m.json").read_bytes() == expected
 
 
 def test_launch_local_has_the_coordinators_exit_code(tmp_path):
     (tmp_path / "bad.svm").write_text("1 1:1\n0 x:1\n")
-    command = run_command(tmp_path, "bad.svm", "--model", "m.json", *FEW[:2], command=[SCRIPTS / "launch_local"], PYTHONWARNINGS="")
+    command = run_command(tmp_path, "bad.svm", "--model", "m.json", *FEW[:2], **LOCALLY)
     assert command.end() == 2, command
     assert f"psboost coordinator: {tmp_path}/bad.svm:2:" in command.stderr
 

@@ -57,6 +57,12 @@ def column(*values):
     return np.array(values, np.float64)
 
 
+def numbers_in(deal):
+    """The user numbers of the features of a DealFeatures or DealRanges."""
+    ends = deal.server_offsets if isinstance(deal, DealFeatures) else deal.shard_offsets
+    return unpack_integers(deal.features, int(ends[-1])).tolist()
+
+
 # --- whole runs: what goes over the wire
 
 
@@ -141,8 +147,8 @@ def test_histograms_hold_the_living_features_and_no_others(grid, servers, dense,
     ranges = [m for _, _, m in sent if type(m) is DealRanges]
     cuts = {}  # user feature: cut points
     for deal, arrays in zip(ranges, shares, strict=True):
-        points = CutPoints(*arrays)
-        for i, feature in enumerate(deal.features.tolist()):
+        points = CutPoints.from_arrays(arrays)
+        for i, feature in enumerate(numbers_in(deal)):
             own = points.cuts[points.offsets[i] : points.offsets[i + 1]]
             cuts[feature] = own, len(own) + int(points.has_missing[i])
 
@@ -190,7 +196,7 @@ def test_histograms_hold_the_living_features_and_no_others(grid, servers, dense,
         for sender, receiver, message in pushed:
             assert message.codec == codec
             deal, s = deals[sender], int(receiver.split()[1])
-            features = deal.features[deal.server_offsets[s] : deal.server_offsets[s + 1]].tolist()
+            features = numbers_in(deal)[deal.server_offsets[s] : deal.server_offsets[s + 1]]
             offsets = np.cumsum([0, *(cuts[f][1] for f in features)])
             histograms = decode_histograms(codec, message.arrays, offsets.astype(np.int32))
             for i in range(len(built)):
@@ -220,10 +226,11 @@ def test_histograms_hold_the_living_features_and_no_others(grid, servers, dense,
 
 def test_features_stored_in_too_few_rows_get_no_number():
     job, sent, forest, _ = record((2, 2), 2, n_rounds=1, min_child_weight=1.0)
-    dealt = [m.features for _, _, m in sent if type(m) is DealFeatures]
-    numbers = set(np.concatenate(dealt).tolist())
-    assert numbers == {0, 1, 2, 5, 6, 7, 8}  # 3 is all missing, 4 is stored once
-    assert len(np.concatenate(dealt[:2])) == 7  # each by one of the feature shards
+    dealt = [numbers_in(m) for _, _, m in sent if type(m) is DealFeatures]
+    assert dealt[:2] == dealt[2:]  # the same in both row shards, and each feature in one feature shard
+    assert sorted(dealt[0] + dealt[1]) == [0, 1, 2, 5, 6, 7, 8]  # 3 is all missing, 4 is stored once
+    ranges = [numbers_in(m) for _, _, m in sent if type(m) is DealRanges]
+    assert sorted(sum(ranges, [])) == [0, 1, 2, 5, 6, 7, 8]
     described = [m for _, _, m in sent if type(m) is DescribeRows]
     found = np.concatenate([unpack_ascending(m.features, m.n_distinct) for m in described])
     assert 3 not in found and 4 in found
@@ -248,7 +255,7 @@ def test_each_row_is_described_once():
 def deal_features(features, server_offsets, cut_points=(), **how):
     shared = {"row_offset": 0, "n_rows": 4, "max_weight": 1.0, "max_label": 1.0}
     return DealFeatures(
-        features=np.array(features, np.int64),
+        features=pack_integers(np.array(features, np.int64)),
         server_offsets=np.array(server_offsets, np.int64),
         cut_points=cut_points,
         **shared | how,
@@ -293,7 +300,7 @@ def test_a_worker_alone():
 
     sent = worker.handle("coordinator", deal_features([1, 0], [0, 2]))
     assert kinds(sent) == [("coordinator", "ShareCutPoints")]  # base_score is given: no sums for it
-    cuts = CutPoints(*sent[0][1].cut_points)
+    cuts = CutPoints.from_arrays(sent[0][1].cut_points)
     assert cuts.offsets.tolist() == [0, 1, 3] and cuts.cuts.tolist() == [FLOAT_MAX, 2, FLOAT_MAX]
     sent = worker.handle("coordinator", CloseTree(values=np.array([0], np.float32)))
     assert kinds(sent) == [("coordinator", "ProposeSplits")]
@@ -376,7 +383,7 @@ def server_2x2():
     assert server.start() == []
     both = points([2.0, FLOAT_MAX], [5.0, FLOAT_MAX])
     deal = DealRanges(
-        features=np.array([7, 3]), shard_offsets=np.array([0, 1, 2]), shard_begins=np.array([0, 0]),
+        features=pack_integers(np.array([7, 3])), shard_offsets=np.array([0, 1, 2]), shard_begins=np.array([0, 0]),
         n_rows=8, max_weight=1.0, max_label=1.0, cut_points=both.to_arrays(),
     )  # fmt: skip
     assert server.handle("coordinator", deal) == []
@@ -506,8 +513,8 @@ def test_a_coordinator_deals_chooses_and_closes():
     first, second, *ranges = [message for _, message in sent]
     assert (first.row_offset, second.row_offset, first.n_rows) == (0, 3, 5)
     # Feature 5 is stored most often, then 8, then 2: dealt to servers 0, 1, 1, side by side for each.
-    assert first.features.tolist() == [5, 8, 2] and first.server_offsets.tolist() == [0, 1, 3]
-    assert [deal.features.tolist() for deal in ranges] == [[5], [8, 2]]
+    assert numbers_in(first) == [5, 8, 2] and first.server_offsets.tolist() == [0, 1, 3]
+    assert [numbers_in(deal) for deal in ranges] == [[5], [8, 2]]
     assert [deal.shard_begins.tolist() for deal in ranges] == [[0], [1]]
 
     own = [points([1.0, FLOAT_MAX]), points([2.0, FLOAT_MAX], [3.0, FLOAT_MAX])]

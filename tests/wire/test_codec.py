@@ -139,12 +139,12 @@ def header_of(message, **changes):
         (header_of(Beat(), at6=0.5), "tree: expected int, got float"),
         (header_of(Beat(), at8=True), "expected int, got bool"),
         (header_of(Beat()) + [b""], "1 frames more"),
-        (header_of(PushMargins(shard=0, margins=np.zeros(3, "f4")))[:1], "fewer frames"),
-        (header_of(PushMargins(shard=0, margins=np.zeros(3, "f4")), at9=[8, 4]), "12 bytes for float32"),
-        (header_of(PushMargins(shard=0, margins=np.zeros(3, "f4")), at9=[8, -3]), "unknown dtype or shape"),
-        (header_of(PushMargins(shard=0, margins=np.zeros(3, "f4")), at9=[99, 3]), "unknown dtype or shape"),
-        (header_of(PushMargins(shard=0, margins=np.zeros(3, "f4")), at9=7), "not described"),
-        (header_of(PushMargins(shard=0, margins=np.zeros(0, "f4")), at9=[8, 0, 2**63, 2**63]), "of shape"),
+        (header_of(PushMargins(level=0, margins=np.zeros(3, "f4")))[:1], "fewer frames"),
+        (header_of(PushMargins(level=0, margins=np.zeros(3, "f4")), at8=[8, 4]), "12 bytes for float32"),
+        (header_of(PushMargins(level=0, margins=np.zeros(3, "f4")), at8=[8, -3]), "unknown dtype or shape"),
+        (header_of(PushMargins(level=0, margins=np.zeros(3, "f4")), at8=[99, 3]), "unknown dtype or shape"),
+        (header_of(PushMargins(level=0, margins=np.zeros(3, "f4")), at8=7), "not described"),
+        (header_of(PushMargins(level=0, margins=np.zeros(0, "f4")), at8=[8, 0, 2**63, 2**63]), "of shape"),
     ],
 )
 def test_errors_name_the_sender_and_the_fault(frames, said):
@@ -173,9 +173,9 @@ def test_numpy_scalars_are_accepted():
         Beat(bytes_sent=1.5),
         Beat(bytes_sent="1"),
         ALL_KINDS["PushMaxima"](max_grad="1", max_hess=1.0),
-        PushMargins(shard=0, margins=[1.0]),
-        PushMargins(shard=0, margins=np.array(["a"])),
-        PushMargins(shard=0, margins=np.array([None])),
+        PushMargins(level=0, margins=[1.0]),
+        PushMargins(level=0, margins=np.array(["a"])),
+        PushMargins(level=0, margins=np.array([None])),
         ALL_KINDS["AssignRoles"](name="w", addresses={1: "a"}, incarnations={}, job={}),
         ALL_KINDS["AssignRoles"](name="w", addresses={}, incarnations={}, job={"a": np.zeros(3)}),
     ],
@@ -208,13 +208,13 @@ def test_layouts_are_made_little_endian_and_contiguous():
         np.arange(12, dtype="i4")[::2],
         np.ones((3, 4), "f8", order="F"),
     ):
-        _, got = decode(encode(Envelope(1, "w", 0, 0), PushMargins(shard=0, margins=array)))
+        _, got = decode(encode(Envelope(1, "w", 0, 0), PushMargins(level=0, margins=array)))
         assert np.array_equal(got.margins, array)
         assert got.margins.flags.c_contiguous and got.margins.dtype.isnative
 
 
 def test_arrays_at_odd_addresses_are_copied():
-    frames = encode(Envelope(1, "w", 0, 0), PushMargins(shard=0, margins=np.arange(4, dtype="f4")))
+    frames = encode(Envelope(1, "w", 0, 0), PushMargins(level=0, margins=np.arange(4, dtype="f4")))
     shifted = memoryview(b"x" + bytes(frames[1]))[1:]
     for received in (frames[1], shifted):
         assert_same(np.arange(4, dtype="f4"), decode([frames[0], received])[1].margins)
