@@ -45,6 +45,8 @@ def __getattr__(name: str):
     """Public names, imported when they are first used, so that `import psboost` is instant."""
     if name not in _HOMES:
         raise AttributeError(f"module 'psboost' has no attribute {name!r}")
+    if _HOMES[name] != "psboost.errors":
+        import_module("psboost.kernels.prepare").prepare()  # says so if it must compile
     return getattr(import_module(_HOMES[name]), name)
 
 

@@ -2,15 +2,16 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from psboost.boosting.forest import Forest
+from psboost.cluster.addresses import normal_address
 from psboost.cluster.costs import make_report
 from psboost.cluster.inputs import DataInput, as_file
 from psboost.cluster.launch import train_in_processes
 from psboost.cluster.local import train_in_process
-from psboost.cluster.member import normal_address
 from psboost.config import Parameters, TrainConfig, check_setting
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.source import open_source
@@ -33,11 +34,11 @@ def train(
     grid: tuple[int, int] = (1, 1),
     servers: int = 1,
     transport: str = "inproc",
-    evals: Sequence[tuple] = (),
+    evals: Sequence[tuple] | None = (),
     seed: int = 0,
     sample_weight: Any = None,
-    bin_mapper: BinMapper | None = None,
-    callbacks: Sequence[Callable[[Round], bool | None]] = (),
+    bin_mapper: BinMapper | str | Path | None = None,
+    callbacks: Sequence[Callable[[Round], bool | None]] | None = (),
     codec: str = "packed",
     index_base: int = 1,
     n_features: int | None = None,
@@ -54,7 +55,7 @@ def train(
     evals            (X, y, name) triples, or (path, name) pairs: metrics after each round
     seed             of the rounding of gradients; the model is the same for every grid, server count and transport
     sample_weight    float (n_rows), >= 0
-    bin_mapper       the cut points of an earlier training (Forest.bin_mapper), instead of new ones
+    bin_mapper       the cut points of an earlier training (Forest.bin_mapper, or the file it was saved to)
     callbacks        called with a Round after each round; one that returns True ends the training
     codec            how histograms are sent: "packed", or "csr" (the paper's)
     index_base       of svmlight files: 0 or 1
@@ -65,7 +66,10 @@ def train(
     """
     parameters = Parameters.from_dict(params)
     grid, transport = check_setting("grid", grid), check_setting("transport", transport)
-    names, eval_data = _evaluation_sets(evals)
+    names, eval_data = _evaluation_sets(evals or ())
+    callbacks = _callables(callbacks or ())
+    if isinstance(bin_mapper, str | Path):
+        bin_mapper = BinMapper.load(bin_mapper)
     how = {"index_base": index_base, "n_features": n_features}
     source = open_source(X, y, weights=sample_weight, zero_as_missing=parameters.zero_as_missing, **how)
     how["zero_as_missing"] = source.zero_as_missing
@@ -138,8 +142,16 @@ def finish(training, costs, transport: str, total_seconds: float) -> Forest:
     return training.forest
 
 
+def _callables(callbacks: Sequence[Callable]) -> list[Callable]:
+    if callable(callbacks) or not all(callable(callback) for callback in callbacks):
+        raise ParameterError("callbacks: give a list of functions, each called with a Round")
+    return list(callbacks)
+
+
 def _evaluation_sets(evals: Sequence[tuple]) -> tuple[tuple[str, ...], list[tuple]]:
     """Names and (data, labels) of the evaluation sets."""
+    if not isinstance(evals, list | tuple):
+        raise ParameterError("evals: give a list of (X, y, name)")
     names, data = [], []
     for i, entry in enumerate(evals):
         if not isinstance(entry, tuple | list) or len(entry) not in (2, 3) or not isinstance(entry[-1], str):

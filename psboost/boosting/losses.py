@@ -3,6 +3,7 @@
 A margin is the raw score (float32), before the link. Labels and weights are float64.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,13 +29,13 @@ class Logistic:
     name = "binary:logistic"
     bounded = True
 
-    def check_labels(self, labels: np.ndarray, name: str) -> np.ndarray:
-        """Labels as 0 and 1 (-1 counts as 0). DataError names the first row with another label."""
+    def check_labels(self, labels: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
+        """Labels as 0 and 1 (-1 counts as 0). DataError names the place of the first row with another label."""
         known = (labels == 0) | (labels == 1) | (labels == -1)
         if not known.all():
             row = int(np.argmin(known))
             raise DataError(
-                f"{name}: label {labels[row]:g} (row {row} of the part that was read): {self.name} wants 0 (or -1) and 1; "
+                f"{place(row)}: label {labels[row]:g}: {self.name} wants 0 (or -1) and 1; "
                 "map the labels, or use objective=reg:squarederror"
             )
         return np.maximum(labels, 0.0)
@@ -63,14 +64,13 @@ class SquaredError:
     name = "reg:squarederror"
     bounded = False
 
-    def check_labels(self, labels: np.ndarray, name: str) -> np.ndarray:
+    def check_labels(self, labels: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
         """The labels. DataError names the first row whose label float32, and so a margin, cannot hold."""
         held = np.abs(labels) <= FLOAT_MAX
         if not held.all():
             row = int(np.argmin(held))
             raise DataError(
-                f"{name}: label {labels[row]:g} (row {row} of the part that was read): {self.name} wants labels within "
-                f"+-{FLOAT_MAX:g}; scale them"
+                f"{place(row)}: label {labels[row]:g}: {self.name} wants labels within +-{FLOAT_MAX:g}; scale them"
             )
         return labels
 

@@ -44,6 +44,9 @@ class _RowSource(Source):
     def _whole(self):
         return 0, self._n_rows
 
+    def place(self, span, row):
+        return f"row {span[0] + row} of {self.name}"
+
     def _piece(self, begin, end, indptr, columns, values, bytes_read) -> Cells:
         """Cells of rows begin .. end. Raises DataError if a value is infinite."""
         wrong = kernels.first_infinite(values)

@@ -105,6 +105,10 @@ class Source(ABC):
     def _cells(self, span: tuple[int, int]) -> Iterator[Cells]:
         """The rows of a span, piece by piece, in order; at least one piece. Raises DataError."""
 
+    @abstractmethod
+    def place(self, span: tuple[int, int], row: int) -> str:
+        """Where the row-th row of `span` stands, for error messages; may read the file."""
+
     def spans(self, n_parts: int) -> list[tuple[int, int]]:
         """n_parts half-open spans that together hold all rows once, balanced by stored values or bytes."""
         return self.split(self._whole(), n_parts)

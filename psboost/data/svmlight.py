@@ -186,15 +186,28 @@ class SvmlightSource(Source):
                 if last and (stop or at_end_of_file):
                     return
 
-    def _complaint(self, code, at, text, wrong, previous):
-        """The DataError for text[wrong]; counts the lines before it only now."""
-        text = text.tobytes()
-        line = 1 + text.count(b"\n", 0, wrong)
-        line_begin = text.rfind(b"\n", 0, wrong) + 1
+    def place(self, span, row):
+        for at, text, _ in self._texts(span):
+            for number, line in enumerate(text.tobytes().split(b"\n"), self._line_at(at)):
+                row -= bool(line.partition(b"#")[0].strip())
+                if row < 0:
+                    return f"{self.name}:{number}"
+        return self.name
+
+    def _line_at(self, at):
+        """The number of the line, from 1, that begins at byte `at`; reads the file up to there."""
+        line = 1
         with self._open() as (stream, _):
             while at > 0 and (block := stream.read(min(at, 1 << 20))):
                 line += block.count(b"\n")
                 at -= len(block)
+        return line
+
+    def _complaint(self, code, at, text, wrong, previous):
+        """The DataError for text[wrong]; counts the lines before it only now."""
+        text = text.tobytes()
+        line = self._line_at(at) + text.count(b"\n", 0, wrong)
+        line_begin = text.rfind(b"\n", 0, wrong) + 1
         token = _TOKEN.match(text, wrong).group()
         index = token.partition(b":")[0].decode("utf-8", "backslashreplace")
         shown = token[: SHOWN + 1].decode("utf-8", "backslashreplace")

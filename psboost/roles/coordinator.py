@@ -429,10 +429,10 @@ class Coordinator(Role):
         return Training(forest, self._bin_mapper, self._facts())
 
     def _parameters_as_text(self) -> str:
-        """JSON of what shaped the model."""
+        """JSON of what shaped the model; the forest knows its own objective and rule for zeros."""
+        others = ("objective", "base_score", "zero_as_missing", "eval_metric")
         parameters = self._job.parameters.to_dict()
-        del parameters["eval_metric"]
-        return json.dumps(parameters, sort_keys=True)
+        return json.dumps({name: parameters[name] for name in sorted(parameters) if name not in others})
 
     def _facts(self) -> dict:
         """What the run knows of its data and balance, for the report."""

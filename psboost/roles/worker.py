@@ -87,13 +87,9 @@ class Worker(Role):
 
     def _describe(self) -> None:
         """Counts the features of this worker's part of the row shard's rows (DescribeRows)."""
-        n_parts = self._job.n_feature_shards
         with self.stage("read"):
-            counts = self._source.count(self._source.split(self._span(self._source), n_parts)[self._c])
-            labels = self._labels(self._source, counts)
-            eval_counts = [s.count(s.split(self._span(s), n_parts)[self._c]) for s in self._eval_sources]
-            for source, part in zip(self._eval_sources, eval_counts, strict=True):
-                self._labels(source, part)
+            counts, labels = self._count(self._source)
+            eval_counts = [self._count(source)[0] for source in self._eval_sources]
         self.bytes_read += counts.bytes_read + sum(part.bytes_read for part in eval_counts)
         weights = _weights(counts)
         self.send(
@@ -115,17 +111,24 @@ class Worker(Role):
     def _span(self, source: Source) -> tuple[int, int]:
         return source.spans(self._job.n_row_shards)[self._r]
 
-    def _labels(self, source: Source, part: Rows | Counts) -> np.ndarray:
+    def _count(self, source: Source) -> tuple[Counts, np.ndarray]:
+        """What the worker's part of the row shard stores, and its labels."""
+        span = source.split(self._span(source), self._job.n_feature_shards)[self._c]
+        counts = source.count(span)
+        return counts, self._labels(source, span, counts)
+
+    def _labels(self, source: Source, span: tuple[int, int], part: Rows | Counts) -> np.ndarray:
         if part.labels is None:
             raise DataError(f"{source.name} has no labels: give y, or a file that holds them")
-        return self._job.loss.check_labels(part.labels, source.name)
+        return self._job.loss.check_labels(part.labels, lambda row: source.place(span, row))
 
     def _read(self) -> Shard:
         """The row shard's rows with this worker's features, then the evaluation rows."""
-        parts = [s.read(self._span(s), keep=self._ids) for s in (self._source, *self._eval_sources)]
+        sources = (self._source, *self._eval_sources)
+        parts = [source.read(self._span(source), keep=self._ids) for source in sources]
         self.bytes_read += sum(part.bytes_read for part in parts)
         train = parts[0]
-        labels = [self._labels(s, p) for s, p in zip((self._source, *self._eval_sources), parts, strict=True)]
+        labels = [self._labels(source, self._span(source), part) for source, part in zip(sources, parts, strict=True)]
         indptr, features, values = _stack(parts)
         return Shard(
             n_train=len(train.indptr) - 1,

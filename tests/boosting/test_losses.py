@@ -87,11 +87,14 @@ def test_base_scores_that_have_no_margin_are_refused(loss, base_score):
 
 
 def test_labels():
-    np.testing.assert_array_equal(LOGISTIC.check_labels(np.array([-1.0, 0, 1]), "X"), [0, 0, 1])
-    with pytest.raises(DataError, match=r"X: label 2 \(row 1 .* -1\) and 1; map the labels"):
-        LOGISTIC.check_labels(np.array([1.0, 2.0, 3.0]), "X")
+    def place(row):
+        return f"a.svm:{row + 1}"
+
+    np.testing.assert_array_equal(LOGISTIC.check_labels(np.array([-1.0, 0, 1]), place), [0, 0, 1])
+    with pytest.raises(DataError, match=r"a.svm:2: label 2: .* -1\) and 1; map the labels"):
+        LOGISTIC.check_labels(np.array([1.0, 2.0, 3.0]), place)
     with pytest.raises(DataError, match="label nan"):
-        LOGISTIC.check_labels(np.array([np.nan]), "X")
-    np.testing.assert_array_equal(SQUARED.check_labels(np.array([-3.5, 1e38]), "X"), [-3.5, 1e38])
-    with pytest.raises(DataError, match=r"a.svm: label -1e\+39 \(row 2"):
-        SQUARED.check_labels(np.array([0, 1, -1e39]), "a.svm")
+        LOGISTIC.check_labels(np.array([np.nan]), place)
+    np.testing.assert_array_equal(SQUARED.check_labels(np.array([-3.5, 1e38]), place), [-3.5, 1e38])
+    with pytest.raises(DataError, match=r"a.svm:3: label -1e\+39"):
+        SQUARED.check_labels(np.array([0, 1, -1e39]), place)

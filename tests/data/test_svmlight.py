@@ -366,3 +366,14 @@ def test_parameters(folder):
             open_source(path, **given_too)
     empty = opened(folder, b"", n_features=9).read((0, 0))
     assert (empty.n_rows, empty.n_features, len(empty.labels)) == (0, 9, 0)
+
+
+def test_the_place_of_a_row(tmp_path):
+    path = tmp_path / "a.svm"
+    path.write_text("# a comment\n1 1:1\n\n0 2:1 # row 1\n1 1:2\n#\n0 3:1\n1 1:1")
+    source = open_source(path)
+    assert [source.place(source.spans(1)[0], row) for row in range(5)] == [f"{path}:{n}" for n in (2, 4, 5, 7, 8)]
+    places = [
+        source.place(span, row) for span in source.spans(3) for row in range(source.count(span).n_rows)
+    ]
+    assert places == [f"{path}:{n}" for n in (2, 4, 5, 7, 8)]

@@ -109,7 +109,7 @@ def check_sizes_and_order(receiver, context):
         for number, size in enumerate(sizes):
             envelope, message = receive(receiver)
             assert envelope == codec.Envelope(5, "sender", 0, number)
-            assert (message.tree, message.shard, len(message.margins)) == (number, size, size)
+            assert (message.tree, message.level, len(message.margins)) == (number, size, size)
             assert np.all(message.margins == number) and not message.margins.flags.writeable
         assert receiver.receive(0.02) is None
     assert ledger.total()["PushMargins"]["messages"] == len(sizes)
@@ -140,7 +140,7 @@ def check_three_senders(receiver, context):
             sender.connect("receiver", receiver.address)
             for number in range(n_messages):
                 margins = np.full(1 + 1000 * (number % 5), number, np.float32)
-                sender.send("receiver", PushMargins(shard=number, margins=margins))
+                sender.send("receiver", PushMargins(level=number, margins=margins))
             sent.wait(PATIENCE)  # closing at once would give up what is on the way
 
     sent = threading.Event()
@@ -151,9 +151,9 @@ def check_three_senders(receiver, context):
     try:
         for _ in range(3 * n_messages):
             envelope, message = receive(receiver)
-            assert np.all(message.margins == message.shard)
-            assert envelope.sequence == message.shard
-            order.setdefault(envelope.sender, []).append(message.shard)
+            assert np.all(message.margins == message.level)
+            assert envelope.sequence == message.level
+            order.setdefault(envelope.sender, []).append(message.level)
     finally:
         sent.set()
         for thread in threads:
@@ -184,7 +184,7 @@ def check_own_run_only(receiver, context):
 
 def check_garbage(receiver, context):
     """Undecodable frames are an error, and the next message is received."""
-    good = codec.encode(codec.Envelope(5, "worker-7", 0, 0), PushMargins(shard=0, margins=np.ones(3, "f4")))
+    good = codec.encode(codec.Envelope(5, "worker-7", 0, 0), PushMargins(level=0, margins=np.ones(3, "f4")))
     raw = context.socket(zmq.PUSH)
     raw.setsockopt(zmq.IPV6, 1)
     raw.connect(receiver.address)
@@ -211,7 +211,7 @@ def test_a_context_of_its_own(scheme, copy_threshold):
         with open_endpoint("receiver", bind, None) as receiver:
             sender = open_endpoint("sender", None, None)
             sender.connect("receiver", receiver.address)
-            sender.send("receiver", PushMargins(shard=0, margins=np.ones(500_000, np.float32)))
+            sender.send("receiver", PushMargins(level=0, margins=np.ones(500_000, np.float32)))
             sender.send("receiver", Abort(cause="over"))
             sender.close(linger=PATIENCE)
             assert receive(receiver)[1].margins.sum() == 500_000
@@ -225,7 +225,7 @@ def test_arrays_outlive_the_endpoints():
         open_endpoint("s", None, None) as sender,
     ):
         sender.connect("receiver", receiver.address)
-        sender.send("receiver", PushMargins(shard=0, margins=np.ones(300_000, np.float32)))
+        sender.send("receiver", PushMargins(level=0, margins=np.ones(300_000, np.float32)))
         _, message = receive(receiver)
     assert message.margins.sum() == 300_000
 
@@ -237,7 +237,7 @@ def test_close_with_nothing_delivered_does_not_hang():
         sender.connect("nobody", "tcp://127.0.0.1:9")
         sender.connect("nowhere", "ipc:///tmp/psboost-test-nobody-listens")
         for peer in ("nobody", "nowhere"):
-            sender.send(peer, PushMargins(shard=0, margins=np.ones(100_000, np.float32)))
+            sender.send(peer, PushMargins(level=0, margins=np.ones(100_000, np.float32)))
         sender.close(linger)
         sender.close()
     assert time.monotonic() - began < 5
