@@ -105,7 +105,7 @@ def check_sizes_and_order(receiver, context):
         sizes = [0, 1, 10, 250_000, 3, 1_000_000, 0]
         for number, size in enumerate(sizes):
             name = "receiver" if number % 2 else "also receiver"
-            sender.send(name, PushMargins(tree=number, shard=size, margins=np.full(size, number, np.float32)))
+            sender.send(name, PushMargins(tree=number, level=size, margins=np.full(size, number, np.float32)))
         for number, size in enumerate(sizes):
             envelope, message = receive(receiver)
             assert envelope == codec.Envelope(5, "sender", 0, number)
