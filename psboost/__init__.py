@@ -7,10 +7,11 @@
 The rooms, in the order of their imports, each downward only:
 
     training.py   psboost.train; prediction.py: psboost.predict, block-distributed
-    cli.py        the psboost command; progress.py: what a person sees; config.py: every setting
+    cli.py        the psboost command; progress.py: what a person sees
+    config.py     every setting; settings.py: what a setting is
     cluster/      runs roles: local threads, processes, remote hosts; liveness
     roles/        worker, server, coordinator: state machines without I/O
-    wire/         messages, codec, packing, endpoint, byte ledger
+    wire/         messages, codec, packing, histogram codecs, endpoint, byte ledger
     boosting/     losses, metrics, fixed point, histogram, split, growth, forest and its JSON
     data/         readers, sketches, bin mapper, block
     kernels/      compiled code: arrays in, arrays out

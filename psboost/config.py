@@ -20,16 +20,31 @@ Relative paths start at the current directory, wherever they stand.
 from __future__ import annotations
 
 import dataclasses
-import math
-import numbers
 import os
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import Field, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from psboost.errors import ParameterError
+from psboost.settings import (
+    Bool,
+    Evals,
+    File,
+    Float,
+    Grid,
+    Int,
+    OneOf,
+    SomeOf,
+    check_all,
+    checked,
+    define,
+    flag_of,
+    help_of,
+    metavar_of,
+    settings_by_key,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -65,157 +80,6 @@ NOT_HERE = {
 ENVIRONMENT_ELSEWHERE = ("PSBOOST_CONFIG", "PSBOOST_SSH", "PSBOOST_REMOTE_COMMAND")
 
 
-# ---- kinds of values. read() parses the text of a flag or variable, check() takes what has a type already;
-# both raise ValueError, and the caller says where the value stood and what was expected there.
-
-
-@dataclass(frozen=True)
-class _Int:
-    low: int
-    high: int = 2**31 - 1
-
-    @property
-    def expects(self) -> str:
-        return f"a whole number from {self.low} to {self.high}"
-
-    def read(self, text: str) -> int:
-        if not re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", text):
-            raise ValueError
-        return self.check(int(text))
-
-    def check(self, value: Any) -> int:
-        # numbers.Integral admits numpy's integers without importing numpy.
-        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-            raise ValueError
-        if not self.low <= value <= self.high:
-            raise ValueError
-        return int(value)
-
-
-@dataclass(frozen=True)
-class _Float:
-    low: float = -math.inf
-    open: bool = False  # low itself is refused
-
-    @property
-    def expects(self) -> str:
-        if self.low == -math.inf:
-            return "a finite number"
-        return f"a finite number {'above' if self.open else 'of at least'} {self.low:g}"
-
-    def read(self, text: str) -> float:
-        return self.check(float(text))
-
-    def check(self, value: Any) -> float:
-        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
-            raise ValueError
-        if value < self.low or (self.open and value == self.low):
-            raise ValueError
-        return float(value)
-
-
-@dataclass(frozen=True)
-class _OneOf:
-    values: tuple[str | int, ...]
-
-    @property
-    def expects(self) -> str:
-        return "one of " + ", ".join(map(str, self.values))
-
-    def read(self, text: str) -> str | int:
-        return self.values[[str(value) for value in self.values].index(text.strip())]
-
-    def check(self, value: Any) -> str | int:
-        wanted = str if isinstance(self.values[0], str) else numbers.Integral
-        if isinstance(value, bool) or not isinstance(value, wanted):
-            raise ValueError
-        return self.values[self.values.index(value)]
-
-
-class _Bool:
-    expects = "true or false"
-
-    def read(self, text: str) -> bool:
-        word = text.strip().lower()
-        if word not in ("true", "false", "1", "0"):
-            raise ValueError
-        return word in ("true", "1")
-
-    def check(self, value: Any) -> bool:
-        if type(value).__name__ not in ("bool", "bool_"):  # numpy's as well, without importing numpy
-            raise ValueError
-        return bool(value)
-
-
-class _File:
-    expects = "the path of a file"
-
-    def read(self, text: str) -> Path:
-        return self.check(text)
-
-    def check(self, value: Any) -> Path:
-        if not isinstance(value, str | os.PathLike) or not str(value).strip():
-            raise ValueError
-        return Path(value)
-
-
-class _Grid:
-    expects = "ROWSxFEATURES, the numbers of row shards and of feature shards, both at least 1, such as 2x2"
-    _side = _Int(1)
-
-    def read(self, text: str) -> tuple[int, int]:
-        rows, features = re.split("[xX]", text)
-        return self._side.read(rows), self._side.read(features)
-
-    def check(self, value: Any) -> tuple[int, int]:
-        if isinstance(value, str):
-            return self.read(value)
-        if not isinstance(value, tuple | list) or len(value) != 2:
-            raise ValueError
-        return self._side.check(value[0]), self._side.check(value[1])
-
-
-class _Metrics:
-    expects = "a list of " + ", ".join(name for names in METRICS.values() for name in names)
-    _name = _OneOf(tuple(name for names in METRICS.values() for name in names))
-
-    def read(self, text: str) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self._name.read(name) for name in text.split(",")))
-
-    def check(self, value: Any) -> tuple[str, ...]:
-        if isinstance(value, str):
-            return self.read(value)
-        if not isinstance(value, tuple | list) or not value:
-            raise ValueError
-        return tuple(dict.fromkeys(self._name.check(name) for name in value))
-
-
-class _Evals:
-    expects = "NAME=DATA, each name once"
-
-    def read(self, text: str) -> tuple[tuple[str, Path], ...]:
-        return self.check(text.split(","))
-
-    def check(self, value: Any) -> tuple[tuple[str, Path], ...]:
-        pairs = value.items() if isinstance(value, Mapping) else value
-        if not isinstance(pairs, Iterable) or isinstance(pairs, str):
-            raise ValueError
-        evals = []
-        for pair in pairs:
-            name, path = pair.split("=", 1) if isinstance(pair, str) else pair
-            if not isinstance(name, str) or not name.strip():
-                raise ValueError
-            evals.append((name.strip(), _File().check(path)))
-        if len(dict(evals)) < len(evals):
-            raise ValueError
-        return tuple(evals)
-
-
-def _setting(default: Any, kind: Any, text: str, *, optional: str = "", key: str = "") -> Any:
-    """One field: `text` goes into --help; `optional` says what None means; `key` is its name outside."""
-    return field(default=default, metadata={"kind": kind, "help": text, "optional": optional, "key": key})
-
-
 # ---- the settings
 
 
@@ -223,30 +87,33 @@ def _setting(default: Any, kind: Any, text: str, *, optional: str = "", key: str
 class Parameters:
     """What is boosted and how. Names and defaults are XGBoost's wherever XGBoost has the parameter."""
 
-    objective: str = _setting("binary:logistic", _OneOf(tuple(METRICS)), "the loss to minimise")
-    learning_rate: float = _setting(0.3, _Float(0, open=True), "what each tree's leaf values are shrunk by")
-    max_depth: int = _setting(6, _Int(0), "levels of splits in a tree, 0 for no limit")
-    max_bin: int = _setting(256, _Int(2, 2**16), "bins per feature at most")
-    reg_lambda: float = _setting(1.0, _Float(0), "L2 penalty on leaf values")
-    reg_alpha: float = _setting(0.0, _Float(0), "L1 penalty on leaf values")
-    gamma: float = _setting(0.0, _Float(0), "gain that a split must reach")
-    min_child_weight: float = _setting(1.0, _Float(0), "sum of hessians that a child must reach")
-    base_score: float | None = _setting(
-        None, _Float(), "prediction before the first tree", optional="estimated from the labels"
+    objective: str = define("binary:logistic", OneOf(tuple(METRICS)), "the loss to minimise")
+    learning_rate: float = define(0.3, Float(0, open=True), "what each tree's leaf values are shrunk by")
+    max_depth: int = define(6, Int(0), "levels of splits in a tree, 0 for no limit")
+    max_bin: int = define(256, Int(2, 2**16), "bins per feature at most")
+    reg_lambda: float = define(1.0, Float(0), "L2 penalty on leaf values")
+    reg_alpha: float = define(0.0, Float(0), "L1 penalty on leaf values")
+    gamma: float = define(0.0, Float(0), "gain that a split must reach")
+    min_child_weight: float = define(1.0, Float(0), "sum of hessians that a child must reach")
+    base_score: float | None = define(
+        None, Float(), "prediction before the first tree", optional="estimated from the labels"
     )
-    grad_bits: int | None = _setting(
-        None, _OneOf((8, 16, 32)), "bits that a row's gradient is rounded to", optional="16; 32 below 16,384 rows"
+    grad_bits: int | None = define(
+        None, OneOf((8, 16, 32)), "bits that a row's gradient is rounded to", optional="16; 32 below 16,384 rows"
     )
-    zero_as_missing: bool | None = _setting(
-        None, _Bool(), "zeros are missing, as NaN is", optional="yes for sparse input, no for dense"
+    zero_as_missing: bool | None = define(
+        None, Bool(), "zeros are missing, as NaN is", optional="yes for sparse input, no for dense"
     )
-    sketch: str = _setting("kll", _OneOf(("kll", "exact")), "how cut points are found")
-    eval_metric: tuple[str, ...] | None = _setting(
-        None, _Metrics(), "metrics to report, separated by commas", optional="all that suit the objective"
+    sketch: str = define("kll", OneOf(("kll", "exact")), "how cut points are found")
+    eval_metric: tuple[str, ...] | None = define(
+        None,
+        SomeOf(tuple(name for names in METRICS.values() for name in names)),
+        "metrics to report, separated by commas",
+        optional="all that suit the objective",
     )
 
     def __post_init__(self) -> None:
-        _check_all(self, "parameter ")
+        check_all(self, "parameter ")
         score = self.base_score
         if self.objective == "binary:logistic" and score is not None and not 0 < score < 1:
             raise ParameterError(
@@ -287,35 +154,35 @@ class Parameters:
 class TrainConfig:
     """One run of `psboost train`."""
 
-    data: Path = _setting(None, _File(), "training data: svmlight (also .gz, .bz2) or scipy .npz")
-    model: Path = _setting(None, _File(), "where the model goes: JSON that XGBoost loads too")
-    evals: tuple[tuple[str, Path], ...] = _setting(
-        (), _Evals(), "data to report metrics on after each round, NAME=DATA; may be repeated", key="eval"
+    data: Path = define(None, File(), "training data: svmlight (also .gz, .bz2) or scipy .npz")
+    model: Path = define(None, File(), "where the model goes: JSON that XGBoost loads too")
+    evals: tuple[tuple[str, Path], ...] = define(
+        (), Evals(), "data to report metrics on after each round, NAME=DATA; may be repeated", key="eval"
     )
-    grid: tuple[int, int] = _setting((1, 1), _Grid(), "row shards x feature shards, one worker each")
-    servers: int = _setting(1, _Int(1, 2**16), "servers that merge histograms")
-    transport: str = _setting(
+    grid: tuple[int, int] = define((1, 1), Grid(), "row shards x feature shards, one worker each")
+    servers: int = define(1, Int(1, 2**16), "servers that merge histograms")
+    transport: str = define(
         "tcp",
-        _OneOf(("tcp", "ipc", "inproc", "memory")),
+        OneOf(("tcp", "ipc", "inproc", "memory")),
         "tcp, ipc: processes; inproc: threads; memory: one thread, no sockets",
     )
-    num_boost_round: int = _setting(100, _Int(1), "boosting rounds")
-    seed: int = _setting(0, _Int(0, 2**63 - 1), "seed of every random choice")
-    codec: str = _setting(
-        "packed", _OneOf(("packed", "csr")), "how histograms are sent: few bytes, or the paper's CSR arrays"
+    num_boost_round: int = define(100, Int(1), "boosting rounds")
+    seed: int = define(0, Int(0, 2**63 - 1), "seed of every random choice")
+    codec: str = define(
+        "packed", OneOf(("packed", "csr")), "how histograms are sent: few bytes, or the paper's CSR arrays"
     )
-    index_base: int = _setting(1, _OneOf((0, 1)), "number of the first feature in svmlight files")
-    n_features: int | None = _setting(
-        None, _Int(1, 2**63), "features declared", optional="the highest that occurs"
+    index_base: int = define(1, OneOf((0, 1)), "number of the first feature in svmlight files")
+    n_features: int | None = define(
+        None, Int(1, 2**63), "features declared", optional="the highest that occurs"
     )
-    labels: Path | None = _setting(None, _File(), "the labels of .npz data", optional="none")
-    bin_mapper: Path | None = _setting(
-        None, _File(), "bin mapper of an earlier run to use again", optional="made from the data"
+    labels: Path | None = define(None, File(), "the labels of .npz data", optional="none")
+    bin_mapper: Path | None = define(
+        None, File(), "bin mapper of an earlier run to use again", optional="made from the data"
     )
-    report: Path | None = _setting(
-        None, _File(), "where to write seconds and bytes as JSON", optional="nowhere"
+    report: Path | None = define(
+        None, File(), "where to write seconds and bytes as JSON", optional="nowhere"
     )
-    quiet: bool = _setting(False, _Bool(), "print nothing but errors")
+    quiet: bool = define(False, Bool(), "print nothing but errors")
     parameters: Parameters = field(default_factory=Parameters)
 
     def __post_init__(self) -> None:
@@ -324,7 +191,7 @@ class TrainConfig:
                 raise ParameterError(
                     f"no {name} given: {how}, or set {name} in the TOML file, or PSBOOST_{name.upper()}"
                 )
-        _check_all(self, "")
+        check_all(self, "")
         if not isinstance(self.parameters, Parameters):
             raise ParameterError("parameters must be a Parameters; Parameters.from_dict makes one of a dict")
 
@@ -340,7 +207,7 @@ def parse_grid(text: str) -> tuple[int, int]:
 
 def check_setting(name: str, value: Any) -> Any:
     """The value of one run setting, normalised, or ParameterError; for callers without a TrainConfig."""
-    return _checked(_settings(TrainConfig)[name], value, name)
+    return checked(settings_of(TrainConfig)[name], value, name)
 
 
 # ---- layers
@@ -352,22 +219,22 @@ def load_config(
     """The settings of one run. `flags` holds field names of both dataclasses; a None there was not given."""
     given = {name: value for name, value in flags.items() if value is not None}
     layers = [*_toml_layers(toml_path), *_environment_layers(environ)]
-    settings = _settings(TrainConfig) | _settings(Parameters)
+    settings = settings_of(TrainConfig) | settings_of(Parameters)
     if unknown := given.keys() - settings.keys():
         raise TypeError(f"flags that are no settings: {', '.join(sorted(unknown))}")
     for name, value in given.items():
-        given[name] = _checked(settings[name], value, _flag(settings[name]), text=True)
+        given[name] = checked(settings[name], value, flag_of(settings[name]), text=True)
     layers.append(given)
     run: dict[str, Any] = {}
     for layer in layers:
         run.update(layer)
-    boosting = {name: run.pop(name) for name in _settings(Parameters) if name in run}
+    boosting = {name: run.pop(name) for name in settings_of(Parameters) if name in run}
     return TrainConfig(**run, parameters=Parameters(**boosting))
 
 
 def config_from_args(args: argparse.Namespace, environ: Mapping[str, str]) -> TrainConfig:
     """load_config for a namespace that add_flags filled; other attributes of it are left alone."""
-    names = _settings(TrainConfig).keys() | _settings(Parameters).keys()
+    names = settings_of(TrainConfig).keys() | settings_of(Parameters).keys()
     flags = {name: value for name, value in vars(args).items() if name in names}
     return load_config(flags, environ, args.config or environ.get("PSBOOST_CONFIG") or None)
 
@@ -382,19 +249,19 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         "--config", metavar="FILE.toml", help="settings that flags and PSBOOST_* variables override"
     )
     for cls, group in groups.items():
-        for name, setting in _settings(cls).items():
-            kind, text = setting.metadata["kind"], _help(setting).replace("%", "%%")
+        for name, setting in settings_of(cls).items():
+            kind, text = setting.metadata["kind"], help_of(setting).replace("%", "%%")
             if name == "data":
                 group.add_argument("data", metavar="DATA", nargs="?", help=text)
                 continue
             aliases = [alias for alias, of in ALIASES.items() if of == name and cls is Parameters]
-            flags = [_flag(setting), *(f"--{alias.replace('_', '-')}" for alias in aliases)]
-            if isinstance(kind, _Bool):
+            flags = [flag_of(setting), *(f"--{alias.replace('_', '-')}" for alias in aliases)]
+            if isinstance(kind, Bool):
                 group.add_argument(*flags, dest=name, action=BooleanOptionalAction, default=None, help=text)
-            elif isinstance(kind, _Evals):
+            elif isinstance(kind, Evals):
                 group.add_argument(*flags, dest=name, action="append", metavar="NAME=DATA", help=text)
             else:
-                group.add_argument(*flags, dest=name, metavar=_metavar(kind), help=text)
+                group.add_argument(*flags, dest=name, metavar=metavar_of(kind), help=text)
 
 
 def _toml_layers(path: str | os.PathLike[str] | None) -> list[dict[str, Any]]:
@@ -415,10 +282,10 @@ def _toml_layers(path: str | os.PathLike[str] | None) -> list[dict[str, Any]]:
     if not isinstance(content.get("eval", {}), dict):
         raise ParameterError(f"{path}: eval must be a table, [eval] with NAME = DATA")
     for name in content:
-        if ALIASES.get(name, name) in _settings(Parameters):
+        if ALIASES.get(name, name) in settings_of(Parameters):
             raise ParameterError(f"{path}: {name} is a boosting parameter; it belongs in [parameters]")
     for name in parameters:
-        if name in _keys(TrainConfig):
+        if name in settings_by_key(TrainConfig):
             raise ParameterError(f"{path}: {name} is no boosting parameter; it belongs above the first table")
     return [
         _layer(TrainConfig, content, f"{path}: {{}}", path),
@@ -432,12 +299,12 @@ def _environment_layers(environ: Mapping[str, str]) -> list[dict[str, Any]]:
         if not variable.startswith("PSBOOST_") or variable in ENVIRONMENT_ELSEWHERE:
             continue
         name = variable.removeprefix("PSBOOST_").lower()
-        if name in _keys(TrainConfig):
+        if name in settings_by_key(TrainConfig):
             run[name] = environ[variable]
-        elif ALIASES.get(name, name) in _settings(Parameters) or name in NOT_HERE:
+        elif ALIASES.get(name, name) in settings_of(Parameters) or name in NOT_HERE:
             boosting[name] = environ[variable]
         else:
-            known = [*_keys(TrainConfig), *_settings(Parameters), *ALIASES]
+            known = [*settings_by_key(TrainConfig), *settings_of(Parameters), *ALIASES]
             known = [f"PSBOOST_{key.upper()}" for key in known] + list(ENVIRONMENT_ELSEWHERE)
             raise ParameterError(f"unknown variable {variable} in the environment{_nearest(variable, known)}")
     place = "PSBOOST_{} in the environment"
@@ -451,14 +318,14 @@ def _layer(
     cls: type, given: Mapping[str, Any], place: str, where: object, *, text: bool = False
 ) -> dict[str, Any]:
     """Field name -> checked value, of one source; `place` has {} for the name that the user wrote."""
-    keys, names, layer = _keys(cls), {}, {}
+    keys, names, layer = settings_by_key(cls), {}, {}
     for key, value in given.items():
         name = ALIASES.get(key, key) if cls is Parameters else key
         if name not in keys:
             raise ParameterError(_unknown(cls, key, keys, where))
         setting = keys[name]
         shown = key.upper() if text else key
-        value = _checked(setting, value, place.format(shown), text=text)
+        value = checked(setting, value, place.format(shown), text=text)
         if setting.name in layer and layer[setting.name] != value:
             raise ParameterError(
                 f"{place.format(shown)} and {names[setting.name]} are the same parameter, "
@@ -481,53 +348,3 @@ def _nearest(name: str, known: list[str]) -> str:
 
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"; did you mean {near[0]}?" if near else "; known are " + ", ".join(sorted(known))
-
-
-def _check_all(config: Any, prefix: str) -> None:
-    """Normalise every setting of a frozen dataclass, in its __post_init__."""
-    for name, setting in _settings(type(config)).items():
-        object.__setattr__(config, name, _checked(setting, getattr(config, name), prefix + name))
-
-
-def _checked(setting: Field, value: Any, place: str, *, text: bool = False) -> Any:
-    """The value as its field holds it. `text`: a str is to be parsed, and "auto" stands for None."""
-    kind, optional = setting.metadata["kind"], setting.metadata["optional"]
-    text = text and isinstance(value, str)
-    if optional and (value is None or (text and value == "auto" and not isinstance(kind, _File))):
-        return None
-    try:
-        return kind.read(value) if text else kind.check(value)
-    except (ValueError, TypeError, OverflowError):
-        raise ParameterError(f"{place} must be {kind.expects}, not {value!r}") from None
-
-
-def _settings(cls: type) -> dict[str, Field]:
-    return {setting.name: setting for setting in dataclasses.fields(cls) if "kind" in setting.metadata}
-
-
-def _keys(cls: type) -> dict[str, Field]:
-    """Settings by the name that they bear in TOML and the environment."""
-    return {setting.metadata["key"] or name: setting for name, setting in _settings(cls).items()}
-
-
-def _flag(setting: Field) -> str:
-    key = setting.metadata["key"] or setting.name
-    return "DATA" if key == "data" else "--" + key.replace("_", "-")
-
-
-def _metavar(kind: Any) -> str:
-    if isinstance(kind, _OneOf):
-        return "{" + ",".join(map(str, kind.values)) + "}"
-    names = {_Int: "N", _Float: "X", _File: "FILE", _Grid: "RxC", _Metrics: "NAMES"}
-    return names[type(kind)]
-
-
-def _help(setting: Field) -> str:
-    default, text = setting.default, setting.metadata["help"]
-    if isinstance(setting.metadata["kind"], _Grid):
-        default = "x".join(map(str, default))
-    if default is None:
-        return f"{text} (default: {setting.metadata['optional']})" if setting.metadata["optional"] else text
-    if default == ():
-        return text
-    return f"{text} (default: {str(default).lower() if isinstance(default, bool) else default})"

@@ -84,6 +84,7 @@ def train(
         zero_as_missing=source.zero_as_missing,
         codec=check_setting("codec", codec),
         eval_names=names,
+        data_name=source.name,
     )
 
     def on_round(round_: Round) -> bool:
@@ -120,6 +121,7 @@ def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None 
         zero_as_missing=zero_as_missing,
         codec=config.codec,
         eval_names=tuple(name for name, _ in config.evals),
+        data_name=str(config.data),
     )
     begin = time.perf_counter()
     shared = {"transport": config.transport, "on_round": progress.round, "bin_mapper": given}

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from psboost import config
+from psboost import config, settings
 from psboost.config import Parameters, TrainConfig, add_flags, config_from_args, load_config, parse_grid
 from psboost.errors import ParameterError
 
@@ -367,7 +367,7 @@ def test_the_configuration_may_come_from_the_environment(tmp_path):
 
 def test_help_shows_every_setting_and_its_default():
     text = " ".join(parser().format_help().split())
-    for name in [*config._settings(TrainConfig), *config._settings(Parameters)]:
+    for name in [*settings.settings_of(TrainConfig), *settings.settings_of(Parameters)]:
         flag = {"data": "DATA", "evals": "--eval"}.get(name, "--" + name.replace("_", "-"))
         assert flag in text
     for default in ("(default: 1x1)", "(default: 0.3)", "(default: packed)", "(default: false)"):
@@ -391,10 +391,11 @@ def test_the_papers_data_sets_have_their_configurations():
         assert load_config(NEEDED, {}, ROOT / "configs" / f"{name}.toml").n_features == n
 
 
-def test_config_imports_nothing_heavy():
-    tree = ast.parse(Path(config.__file__).read_text())
+@pytest.mark.parametrize("module", [config, settings], ids=lambda module: module.__name__)
+def test_config_imports_nothing_heavy(module):
+    tree = ast.parse(Path(module.__file__).read_text())
     for node in ast.walk(tree):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module] if isinstance(node, ast.ImportFrom) else []
         for name in names:
-            assert name == "psboost.errors" or name.split(".")[0] in sys.stdlib_module_names
+            assert name in ("psboost.errors", "psboost.settings") or name.split(".")[0] in sys.stdlib_module_names

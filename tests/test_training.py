@@ -192,6 +192,11 @@ def test_report(transport):
             for name, value in sums.items():
                 total.setdefault(kind, dict.fromkeys(sums, 0))[name] += value
     assert total == report["bytes"]
+    assert report["seconds_by_tree"].keys() == report["stages_by_tree"].keys() == {0, 1, 2}
+    assert sum(report["seconds_by_tree"].values()) <= report["seconds"]["train"]
+    for stages in report["stages_by_tree"].values():
+        assert {"gradients", "build", "encode", "route", "update"} <= stages["workers"].keys()
+    assert sum(report["dense"]["bytes_by_tree"]) == report["dense"]["bytes"]
     wire = sum(sums["wire"] for sums in total.values())
     assert wire == sum(role["bytes_sent"] for role in report["roles"].values()) == rounds[-1].bytes_sent
     assert report["roles"].keys() == {
@@ -455,8 +460,8 @@ Y6 = np.array([0, 1, 0, 1, 0, 1])
         ({"params": {"grad_bits": 12}}, ParameterError, "grad_bits must be one of 8, 16, 32, not 12"),
         ({"params": {"base_score": 1.5}}, ParameterError, "base_score is a probability"),
         ({"params": SQUARED | {"base_score": 1e39}}, ParameterError, r"base_score=1e\+39"),
-        ({"y": np.ones(6)}, DataError, "all 6 training labels are 1: a single class"),
-        ({"y": np.zeros(6)}, DataError, "all 6 training labels are 0"),
+        ({"y": np.ones(6)}, DataError, "all 6 labels are 1: a single class"),
+        ({"y": np.zeros(6)}, DataError, "all 6 labels are 0"),
         ({"y": [0, 1, 0, 2, 0, 1]}, DataError, r"row 3 of X: label 2: .*wants 0 \(or -1\) and 1"),
         ({"y": [0, 1, np.nan, 1, 0, 1]}, DataError, r"labels\[2\] is nan"),
         ({"y": [0, 1, np.inf, 1, 0, 1], "params": SQUARED}, DataError, r"labels\[2\] is inf"),
@@ -464,7 +469,7 @@ Y6 = np.array([0, 1, 0, 1, 0, 1])
         ({"y": ["a", "b"] * 3}, DataError, "labels are not numbers"),
         ({"y": Y6[:5]}, DataError, "labels has 5 entries, X has 6 rows"),
         ({"y": None}, DataError, "X has no labels"),
-        ({"X": np.empty((0, 2)), "y": []}, DataError, "the training data has no rows"),
+        ({"X": np.empty((0, 2)), "y": []}, DataError, "X has no rows"),
         ({"X": np.where(X6 == 7, np.inf, X6)}, DataError, "infinite value in row 3, column 1"),
         ({"X": np.where(X6 == 7, 1e39, X6)}, DataError, "infinite value in row 3, column 1"),
         ({"X": np.arange(6.0)}, DataError, "X has 1 dimensions"),
@@ -473,7 +478,7 @@ Y6 = np.array([0, 1, 0, 1, 0, 1])
         ({"sample_weight": -np.ones(6)}, DataError, r"weights\[0\] is -1"),
         ({"sample_weight": np.full(6, np.nan)}, DataError, r"weights\[0\] is nan"),
         ({"sample_weight": np.full(6, 1e39)}, DataError, r"weight 1e\+39: scale weights"),
-        ({"sample_weight": np.zeros(6)}, DataError, "all training rows have weight 0"),
+        ({"sample_weight": np.zeros(6)}, DataError, "all rows have weight 0"),
         ({"grid": (0, 1)}, ParameterError, r"grid must be .* at least 1.*, not \(0, 1\)"),
         ({"grid": "2x0"}, ParameterError, "grid must be"),
         ({"grid": 4}, ParameterError, "grid must be"),

@@ -8,39 +8,64 @@ from dataclasses import dataclass, field
 
 from psboost.wire.ledger import Ledger
 
+Seconds = dict[str, float]  # by stage
+
 
 class Stopwatch:
-    """Seconds (wall clock) by stage of one role; an instance is what roles take as `stage`."""
+    """Seconds (wall clock) by stage of one role, in all and by tree; an instance is what roles take as `stage`."""
 
-    def __init__(self, seconds: dict[str, float] | None = None):
-        self.seconds = {} if seconds is None else seconds
+    def __init__(self):
+        self.seconds: Seconds = {}
+        self.by_tree: dict[int, Seconds] = {}
 
     @contextmanager
-    def __call__(self, label: str):
+    def __call__(self, label: str, tree: int = -1):
+        """Times what is done inside as a stage of `tree` (-1: of none)."""
         begin = time.perf_counter()
         try:
             yield
         finally:
-            self.seconds[label] = self.seconds.get(label, 0.0) + time.perf_counter() - begin
+            self._add(label, tree, time.perf_counter() - begin)
+
+    def _add(self, label: str, tree: int, seconds: float) -> None:
+        for sums in (self.seconds, self.by_tree.setdefault(tree, {})):
+            sums[label] = sums.get(label, 0.0) + seconds
+
+    def state(self) -> dict[str, Seconds]:
+        """What a message carries; from_state is the way back."""
+        return {str(tree): dict(seconds) for tree, seconds in self.by_tree.items()}
+
+    @staticmethod
+    def from_state(state: dict[str, Seconds]) -> "Stopwatch":
+        stopwatch = Stopwatch()
+        for tree, seconds in state.items():
+            for label, s in seconds.items():
+                stopwatch._add(label, int(tree), s)
+        return stopwatch
 
 
 @dataclass
 class Costs:
     """What one role spent. peak_memory is its process's, in bytes; bytes_read those it read from files."""
 
-    seconds: dict[str, float] = field(default_factory=dict)
+    stopwatch: Stopwatch = field(default_factory=Stopwatch)
     ledger: Ledger = field(default_factory=Ledger)
     peak_memory: int = 0
     bytes_read: int = 0
 
-    def watch(self) -> Stopwatch:
-        """A stopwatch that writes here."""
-        return Stopwatch(self.seconds)
+    @property
+    def seconds(self) -> Seconds:
+        return self.stopwatch.seconds
 
 
 def peak_memory() -> int:
     """The largest resident size of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+_BEFORE = ("read", "sketch", "bin", "deal")
+_WHOLE = ("train", "tree")
+_GROUPS = {"workers": "worker", "servers": "server", "coordinator": "coordinator"}
 
 
 def make_report(facts: dict, costs: dict[str, Costs]) -> dict:
@@ -49,30 +74,43 @@ def make_report(facts: dict, costs: dict[str, Costs]) -> dict:
     seconds  read, sketch, bin: the slowest role's; train: all boosting rounds, wall clock at the coordinator
     stages   stages inside train: {"workers" | "servers" | "coordinator": {stage: the slowest role's seconds}}
     bytes    {message kind: {"messages", "payload", "wire"}}: payload is array bytes, wire all bytes with framing
-    bytes_by_tree  the same for each tree ("-1": before the first)
     dense    what dense histograms would have cost: 16 bytes a bin of all declared features, all-reduced by a ring of
              as many row shards as there are workers
+    seconds_by_tree, stages_by_tree, bytes_by_tree: the same for each tree; bytes of tree -1 belong to none
     """
-    before = ("read", "sketch", "bin", "deal", "train")
-    groups = {"workers": "worker", "servers": "server", "coordinator": "coordinator"}
-    by_group = {
-        group: slowest([c.seconds for name, c in costs.items() if name.startswith(prefix)])
-        for group, prefix in groups.items()
-    }
+    all_stages = _by_group({name: cost.seconds for name, cost in costs.items()})
+    by_tree = costs["coordinator"].stopwatch.by_tree
     return {
         **facts,
         "seconds": {
-            "read": by_group["workers"].get("read", 0.0),
-            "sketch": by_group["workers"].get("sketch", 0.0) + by_group["servers"].get("sketch", 0.0),
-            "bin": by_group["workers"].get("bin", 0.0),
-            "train": by_group["coordinator"].get("train", 0.0),
+            "read": all_stages["workers"].get("read", 0.0),
+            "sketch": all_stages["workers"].get("sketch", 0.0) + all_stages["servers"].get("sketch", 0.0),
+            "bin": all_stages["workers"].get("bin", 0.0),
+            "train": all_stages["coordinator"].get("train", 0.0),
         },
-        "stages": {
-            group: {stage: s for stage, s in seconds.items() if stage not in before}
-            for group, seconds in by_group.items()
-        },
+        "stages": _inside(all_stages),
         **sums(costs),
+        "seconds_by_tree": {tree: by_tree[tree]["tree"] for tree in sorted(by_tree) if tree >= 0},
+        "stages_by_tree": {
+            tree: _inside(_by_group({name: cost.stopwatch.by_tree.get(tree, {}) for name, cost in costs.items()}))
+            for tree in sorted(by_tree)
+            if tree >= 0
+        },
     }
+
+
+def _by_group(of_roles: dict[str, Seconds]) -> dict[str, Seconds]:
+    """Seconds by stage of the slowest worker, the slowest server, the coordinator."""
+    return {
+        group: slowest(seconds for name, seconds in of_roles.items() if name.startswith(prefix))
+        for group, prefix in _GROUPS.items()
+    }
+
+
+def _inside(groups: dict[str, Seconds]) -> dict[str, Seconds]:
+    """The stages inside train."""
+    left_out = _BEFORE + _WHOLE
+    return {group: {stage: s for stage, s in of.items() if stage not in left_out} for group, of in groups.items()}
 
 
 def sums(costs: dict[str, Costs]) -> dict:
@@ -95,7 +133,7 @@ def sums(costs: dict[str, Costs]) -> dict:
     }
 
 
-def slowest(of_roles: Iterable[dict[str, float]]) -> dict[str, float]:
+def slowest(of_roles: Iterable[Seconds]) -> Seconds:
     """Seconds by stage of the role that spent most on it."""
     of_roles = list(of_roles)
     stages = sorted({stage for seconds in of_roles for stage in seconds})

@@ -43,11 +43,11 @@ def train_in_process(
         sent = sum(cost.ledger.bytes_sent for cost in costs.values())
         return on_round(replace(round_, bytes_sent=sent, seconds=slowest(cost.seconds for cost in costs.values())))
 
-    coordinator = Coordinator(job, costs[COORDINATOR].watch(), with_costs, bin_mapper)
-    others: list[Role] = [Server(job, s, costs[name].watch()) for s, name in enumerate(job.servers)]
+    coordinator = Coordinator(job, costs[COORDINATOR].stopwatch, with_costs, bin_mapper)
+    others: list[Role] = [Server(job, s, costs[name].stopwatch) for s, name in enumerate(job.servers)]
     for i, name in enumerate(job.workers):
         shards = divmod(i, job.n_feature_shards)
-        others.append(Worker(job, *shards, source, eval_sources, costs[name].watch()))
+        others.append(Worker(job, *shards, source, eval_sources, costs[name].stopwatch))
     _run(coordinator, others, costs, transport)
     return coordinator.result, costs
 
@@ -57,13 +57,13 @@ def predict_in_process(
 ) -> tuple[np.ndarray, dict[str, Costs]]:
     """Predicts with roles that share `source` and `forest`. Returns margins (float32, n_rows), and what it cost."""
     costs = _fresh_costs(job)
-    coordinator = PredictionCoordinator(job, costs[COORDINATOR].watch())
+    coordinator = PredictionCoordinator(job, costs[COORDINATOR].stopwatch)
     others: list[Role] = [
-        PredictionServer(job, s, forest, costs[name].watch()) for s, name in enumerate(job.servers)
+        PredictionServer(job, s, forest, costs[name].stopwatch) for s, name in enumerate(job.servers)
     ]
     for i, name in enumerate(job.workers):
         shards = divmod(i, job.n_feature_shards)
-        others.append(PredictionWorker(job, *shards, source, forest, costs[name].watch()))
+        others.append(PredictionWorker(job, *shards, source, forest, costs[name].stopwatch))
     _run(coordinator, others, costs, transport)
     return coordinator.result, costs
 
@@ -79,7 +79,7 @@ def _run(coordinator: Role, others: list[Role], costs: dict[str, Costs], transpo
     else:
         run_in_threads(coordinator, others, ledgers)
     for role in others:
-        costs[role.name].bytes_read = getattr(role, "bytes_read", 0)
+        costs[role.name].bytes_read = role.bytes_read
         costs[role.name].peak_memory = peak_memory()
 
 

@@ -58,7 +58,7 @@ def run_member(
             mailbox = Mailbox(endpoint, listener.check, listener, _ignore, early)
             made = make_role(assigned.name, assigned.job, stopwatch)
             run_role(made, endpoint, mailbox)
-            report_and_wait(made, endpoint, mailbox, stopwatch.seconds, ledger)
+            report_and_wait(made, endpoint, mailbox, stopwatch, ledger)
         except BaseException as error:
             failure = error if isinstance(error, Exception) else ClusterError(f"{endpoint.name} was interrupted")
             endpoint.send(COORDINATOR, abort_message(failure))

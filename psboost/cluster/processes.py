@@ -186,7 +186,7 @@ def run_cluster(
             endpoint.send(name, Dismiss())
         endpoint.close(linger=_FAREWELL_SECONDS)
         processes.wait(_FAREWELL_SECONDS)
-    return {COORDINATOR: Costs(stopwatch.seconds, ledger, peak_memory(), 0), **reports}
+    return {COORDINATOR: Costs(stopwatch, ledger, peak_memory(), 0), **reports}
 
 
 def _await_members(roll: Roll, endpoint: Endpoint, processes: Processes, on_join) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from psboost import errors
-from psboost.cluster.costs import Costs, peak_memory
+from psboost.cluster.costs import Costs, Stopwatch, peak_memory
 from psboost.cluster.liveness import Listener
 from psboost.errors import ClusterError, ProtocolError, PSBoostError
 from psboost.roles.role import COORDINATOR, Role
@@ -118,14 +118,16 @@ def gather_reports(names: Iterable[str], mailbox: Mailbox) -> dict[str, Costs]:
     return {name: mailbox.reports[name] for name in names}
 
 
-def report_and_wait(role: Role, endpoint: Endpoint, mailbox: Mailbox, seconds: dict, ledger: Ledger) -> None:
+def report_and_wait(role: Role, endpoint: Endpoint, mailbox: Mailbox, stopwatch: Stopwatch, ledger: Ledger) -> None:
     """Tells the coordinator what the role cost, and waits to be dismissed."""
-    bytes_read = getattr(role, "bytes_read", 0)
-    costs = ReportCosts(seconds=seconds, ledger=ledger.state(), peak_memory=peak_memory(), bytes_read=bytes_read)
+    costs = ReportCosts(
+        seconds=stopwatch.state(), ledger=ledger.state(), peak_memory=peak_memory(), bytes_read=role.bytes_read
+    )
     endpoint.send(COORDINATOR, costs)
     while not isinstance(mailbox.next()[1], Dismiss):
         pass  # repeated or late messages of the run
 
 
 def costs_of(message: ReportCosts) -> Costs:
-    return Costs(dict(message.seconds), Ledger.from_state(message.ledger), message.peak_memory, message.bytes_read)
+    stopwatch = Stopwatch.from_state(message.seconds)
+    return Costs(stopwatch, Ledger.from_state(message.ledger), message.peak_memory, message.bytes_read)

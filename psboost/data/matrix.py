@@ -15,7 +15,7 @@ from scipy import sparse
 
 from psboost.data.source import Cells, Source, check_parts
 from psboost.errors import DataError
-from psboost.kernels import svmlight as kernels
+from psboost.kernels import cells as kernels
 
 PIECE_CELLS = 1 << 20
 _NPZ_ERRORS = (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from psboost.errors import DataError, ParameterError
-from psboost.kernels import svmlight as kernels
+from psboost.kernels import cells as kernels
 
 TABLE_COLUMNS = 1 << 24  # columns below are counted in a table, the others in a hash table
 LOOKUP_COLUMNS = 1 << 26  # no lookup table is longer

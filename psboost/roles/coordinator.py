@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from psboost.boosting.fixed_point import Steps, least_rows
+from psboost.boosting.fixed_point import Steps
 from psboost.boosting.forest import Forest, Tree
 from psboost.boosting.growth import Frontier
 from psboost.boosting.losses import FLOAT_MAX, Bounds
@@ -14,15 +14,12 @@ from psboost.boosting.metrics import METRICS
 from psboost.boosting.split import Proposals, better
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.sketches import CutPoints
-from psboost.errors import DataError, ParameterError
-from psboost.kernels.dealing import deal
+from psboost.roles.dealing import Dealing, Stock
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role, worker_name
 from psboost.wire.messages import (
     ApplySplits,
     CloseTree,
-    DealFeatures,
-    DealRanges,
     DescribeRows,
     ProposeSplits,
     PushEvaluation,
@@ -32,7 +29,6 @@ from psboost.wire.messages import (
     StartTree,
     StopTraining,
 )
-from psboost.wire.packing import pack_integers, unpack_ascending, unpack_integers
 
 
 @dataclass(frozen=True)
@@ -102,12 +98,14 @@ class Coordinator(Role):
         self._job, self._on_round, self._given = job, on_round, bin_mapper
         self._trees: list[Tree] = []
         self._evaluation_log: dict[str, list[float]] = {}
-        self._n_histograms = 0
+        self._n_histograms: list[int] = []  # built for each tree
 
     def run(self):
         described = yield from self.gather(DescribeRows, self._job.workers)
         with self.stage("deal"):
-            self._take_stock(described)
+            self._stock = Stock.of(described, self._job)
+            self._bounds = self._job.loss.bounds(self._stock.max_weight, self._stock.max_label)
+            self._dealing = Dealing.of(self._stock, self._job, self._given)
             self._deal()
         yield from self._learn_cut_points()
         with self.stage("train"):
@@ -117,161 +115,50 @@ class Coordinator(Role):
 
     def _boost(self):
         job = self._job
-        for tree in range(job.n_rounds):
-            n_leaves = yield from self._grow(tree)
-            metrics = yield from self._evaluate(tree)
-            round_ = Round(tree, job.n_rounds, n_leaves, metrics)
-            if self._on_round is not None and self._on_round(round_) and tree + 1 < job.n_rounds:
+        for self.tree in range(job.n_rounds):
+            with self.stage("tree"):
+                n_leaves = yield from self._grow(self.tree)
+                metrics = yield from self._evaluate(self.tree)
+            round_ = Round(self.tree, job.n_rounds, n_leaves, metrics)
+            if self._on_round is not None and self._on_round(round_) and self.tree + 1 < job.n_rounds:
                 for name in (*job.workers, *job.servers):
                     self.send(name, StopTraining())
                 return
 
     # --- before the first tree
 
-    def _take_stock(self, described: list[DescribeRows]) -> None:
-        """Rows, labels and features of all shards; DataError where nothing can be learnt from them."""
-        job = self._job
-        by_shard = [described[r * job.n_feature_shards :][: job.n_feature_shards] for r in range(job.n_row_shards)]
-        self._rows_of_shards = [sum(m.n_rows for m in shard) for shard in by_shard]
-        self._values_of_shards = [sum(m.n_values for m in shard) for shard in by_shard]
-        self._eval_rows = [
-            [sum(m.eval_rows[e] for m in shard) for e in range(len(job.eval_names))] for shard in by_shard
-        ]
-        self._n_rows = sum(self._rows_of_shards)
-        if self._n_rows == 0:
-            raise DataError("the training data has no rows")
-        for e, name in enumerate(job.eval_names):
-            if sum(rows[e] for rows in self._eval_rows) == 0:
-                raise DataError(f"the evaluation data {name!r} has no rows")
-        ranges = [m.label_range for m in described if m.label_range]
-        if job.objective_is_binary and len({label for pair in ranges for label in pair}) < 2:
-            raise DataError(
-                f"all {self._n_rows} training labels are {ranges[0][0]:g}: a single class, nothing to learn; "
-                "check the labels, or use objective=reg:squarederror"
-            )
-        self._max_weight = max(m.max_weight for m in described)
-        if self._max_weight <= 0:
-            raise DataError("all training rows have weight 0")
-        if self._max_weight > FLOAT_MAX:
-            raise DataError(f"a training row has weight {self._max_weight:g}: scale weights to at most {FLOAT_MAX:g}")
-        self._max_label = max(m.max_label for m in described)
-        self._n_features = max(m.n_features for m in described)
-        self._bounds = job.loss.bounds(self._max_weight, self._max_label)
-
-        ids = np.concatenate([unpack_ascending(m.features, m.n_distinct) for m in described])
-        counts = np.concatenate([unpack_integers(m.counts, m.n_distinct) for m in described])
-        order = np.argsort(ids, kind="stable")
-        ids, counts = ids[order], counts[order]
-        first = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]])) if len(ids) else np.empty(0, np.int64)
-        self._ids = ids[first]
-        self._counts = np.add.reduceat(counts, first) if len(ids) else counts
-
-    def _usable(self) -> np.ndarray:
-        """bool: the features that could ever be split (D3), and have cut points if those are given."""
-        job = self._job
-        steps = job.steps(self._bounds, self._n_rows)
-        self._min_rows = least_rows(job.parameters.min_child_weight, self._bounds, steps)
-        usable = self._counts >= self._min_rows
-        if self._given is None:
-            return usable
-        given = self._given
-        if given.zero_as_missing != job.zero_as_missing:
-            raise ParameterError(
-                f"the bin mapper was made with zero_as_missing={given.zero_as_missing}, this training has "
-                f"{job.zero_as_missing}: give the same rule, or no bin mapper"
-            )
-        if given.min_rows > self._min_rows:
-            raise ParameterError(
-                f"the bin mapper leaves out features stored in fewer than {given.min_rows} rows, but this training could "
-                f"split features stored in {self._min_rows}: raise min_child_weight, or make a new bin mapper"
-            )
-        return usable & np.isin(self._ids, given.features)
-
     def _deal(self) -> None:
-        """Deals features to shards by stored values, and within a shard to servers by bins; popular ones first (D4)."""
-        job = self._job
-        usable = self._usable()
-        order = np.lexsort((self._ids[usable], -self._counts[usable]))
-        ids, counts = self._ids[usable][order], self._counts[usable][order]
-        self._load_of_shards = np.zeros(job.n_feature_shards, np.int64)
-        shards = np.empty(len(ids), np.int32)
-        deal(counts, self._load_of_shards, shards)
-        self._load_of_servers = np.zeros(job.n_servers, np.int64)
-        self._features, self._server_offsets = [], []
-        for c in range(job.n_feature_shards):
-            mine, load = ids[shards == c], np.minimum(counts[shards == c], job.parameters.max_bin)
-            servers = np.empty(len(mine), np.int32)
-            deal(load, self._load_of_servers, servers)
-            by_server = np.argsort(servers, kind="stable")
-            self._features.append(mine[by_server])
-            edges = np.searchsorted(servers[by_server], np.arange(job.n_servers + 1))
-            self._server_offsets.append(edges.astype(np.int64))
-        self._cut_points = [None if self._given is None else self._given.select(f) for f in self._features]
-
-        row_offsets = np.concatenate([[0], np.cumsum(self._rows_of_shards)])
-        shared = {"n_rows": self._n_rows, "max_weight": self._max_weight, "max_label": self._max_label}
+        """Tells every worker and server which features are its own."""
+        job, dealing = self._job, self._dealing
         for r in range(job.n_row_shards):
-            for c, cut_points in enumerate(self._cut_points):
-                self.send(
-                    worker_name(r, c),
-                    DealFeatures(
-                        features=pack_integers(self._features[c]),
-                        server_offsets=self._server_offsets[c],
-                        row_offset=int(row_offsets[r]),
-                        cut_points=() if cut_points is None else cut_points.to_arrays(),
-                        **shared,
-                    ),
-                )
+            for c in range(job.n_feature_shards):
+                self.send(worker_name(r, c), dealing.for_worker(r, c))
         if job.merges:
             for s, server in enumerate(job.servers):
-                self.send(server, self._ranges_of(s, shared))
-
-    def _ranges_of(self, s: int, shared: dict) -> DealRanges:
-        begins = [int(offsets[s]) for offsets in self._server_offsets]
-        ends = [int(offsets[s + 1]) for offsets in self._server_offsets]
-        parts = [features[b:e] for features, b, e in zip(self._features, begins, ends, strict=True)]
-        cut_points: tuple[np.ndarray, ...] = ()
-        if self._given is not None:
-            shards = zip(self._cut_points, begins, ends, strict=True)
-            cut_points = CutPoints.join([points.part(b, e) for points, b, e in shards]).to_arrays()
-        return DealRanges(
-            features=pack_integers(np.concatenate(parts)),
-            shard_offsets=np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64),
-            shard_begins=np.array(begins, np.int64),
-            cut_points=cut_points,
-            **shared,
-        )
+                self.send(server, dealing.for_server(s))
 
     def _learn_cut_points(self):
         """Cut points of all shards, and the bin mapper made of them."""
-        job = self._job
-        if self._given is None:
-            shared = yield from self.gather(ShareCutPoints, job.proposers)
-            points = [CutPoints.from_arrays(message.cut_points) for message in shared]
-            if not job.merges:
-                self._cut_points = points
-            else:
-                parts = [[] for _ in range(job.n_feature_shards)]
-                for s, of_server in enumerate(points):
-                    at = 0
-                    for c, offsets in enumerate(self._server_offsets):
-                        size = int(offsets[s + 1] - offsets[s])
-                        parts[c].append(of_server.part(at, at + size))
-                        at += size
-                self._cut_points = [CutPoints.join(of_shard) for of_shard in parts]
-        self._bin_mapper = self._given or BinMapper.collect(
-            list(zip(self._features, self._cut_points, strict=True)),
+        job, dealing = self._job, self._dealing
+        if self._given is not None:
+            self._cut_points, self._bin_mapper = dealing.cut_points, self._given
+            return
+        shared = yield from self.gather(ShareCutPoints, job.proposers)
+        points = [CutPoints.from_arrays(message.cut_points) for message in shared]
+        self._cut_points = dealing.by_shard(points) if job.merges else points
+        self._bin_mapper = BinMapper.collect(
+            list(zip(dealing.features, self._cut_points, strict=True)),
             zero_as_missing=job.zero_as_missing,
             max_bin=job.parameters.max_bin,
-            n_features=self._n_features,
-            min_rows=self._min_rows,
+            n_features=self._stock.n_features,
+            min_rows=dealing.min_rows,
         )
 
     def _start_margins(self):
         """base_score, given or from the sums of all rows at margin 0; the workers' margins start from it."""
         job, base_score = self._job, self._job.parameters.base_score
         if base_score is None:
-            steps = job.steps(self._bounds, self._n_rows)
+            steps = job.steps(self._bounds, self._stock.n_rows)
             [sums] = yield from self._leaf_sums(-1, steps)
             base_score = job.loss.intercept(*sums)
         margin = job.loss.margin_of(base_score)
@@ -297,11 +184,12 @@ class Coordinator(Role):
             start = StartTree(tree=tree, max_grad=self._bounds.grad, max_hess=self._bounds.hess)
             for name in (*job.workers, *(job.servers if job.merges else ())):
                 self.send(name, start)
-        steps = job.steps(self._bounds, self._n_rows)
+        steps = job.steps(self._bounds, self._stock.n_rows)
         growing, frontier, level = _Growing(), Frontier.root(), 0
+        self._n_histograms.append(0)
         while True:
             proposals = yield from self.gather(ProposeSplits, job.proposers, tree=tree, level=level)
-            self._n_histograms += max(1, len(frontier.open) // 2)
+            self._n_histograms[-1] += max(1, len(frontier.open) // 2)
             with self.stage("choose"):
                 best = self._choose(proposals)
                 if level == 0:
@@ -412,7 +300,7 @@ class Coordinator(Role):
     def _by_set(self, of_shards: list[np.ndarray]) -> list[np.ndarray]:
         """One array for each evaluation set, from one for each row shard."""
         cut = [
-            np.split(values, np.cumsum(rows)[:-1]) for values, rows in zip(of_shards, self._eval_rows, strict=True)
+            np.split(values, np.cumsum(rows)[:-1]) for values, rows in zip(of_shards, self._stock.eval_rows, strict=True)
         ]
         return [np.concatenate(parts) for parts in zip(*cut, strict=True)]
 
@@ -422,7 +310,7 @@ class Coordinator(Role):
             trees=self._trees,
             objective=job.parameters.objective,
             base_score=base_score,
-            n_features=self._n_features,
+            n_features=self._stock.n_features,
             zero_as_missing=job.zero_as_missing,
             attributes={"psboost.seed": str(job.seed), "psboost.parameters": self._parameters_as_text()},
         )
@@ -438,28 +326,33 @@ class Coordinator(Role):
         """What the run knows of its data and balance, for the report."""
         job = self._job
         n_bins = int(sum(points.offsets[-1] + points.has_missing.sum() for points in self._cut_points))
-        n_used = sum(len(features) for features in self._features)
+        n_used = sum(len(features) for features in self._dealing.features)
         n_workers = job.n_row_shards * job.n_feature_shards
-        dense_bins = n_bins + self._n_features - n_used
+        dense_bins = n_bins + self._stock.n_features - n_used
         return {
-            "rows": self._n_rows,
-            "stored_values": sum(self._values_of_shards),
-            "features": {"declared": self._n_features, "stored": len(self._ids), "splittable": n_used},
+            "rows": self._stock.n_rows,
+            "stored_values": sum(self._stock.values_of_shards),
+            "features": {
+                "declared": self._stock.n_features,
+                "stored": len(self._stock.ids),
+                "splittable": n_used,
+            },
             "bins": n_bins,
             "trees": len(self._trees),
             "evaluation": self._evaluation_log,
             "balance": {
-                "rows_of_row_shards": self._rows_of_shards,
-                "values_of_row_shards": self._values_of_shards,
-                "values_of_feature_shards": self._load_of_shards.tolist(),
-                "bins_of_servers": self._load_of_servers.tolist(),
+                "rows_of_row_shards": self._stock.rows_of_shards,
+                "values_of_row_shards": self._stock.values_of_shards,
+                "values_of_feature_shards": self._dealing.load_of_shards.tolist(),
+                "bins_of_servers": self._dealing.load_of_servers.tolist(),
             },
             "dense": {
                 "bins": dense_bins,
-                "histograms": self._n_histograms,
+                "histograms": sum(self._n_histograms),
                 "bytes_per_histogram": 16 * dense_bins,
                 "workers": n_workers,
-                "bytes": 2 * (n_workers - 1) * 16 * dense_bins * self._n_histograms,
+                "bytes": 2 * (n_workers - 1) * 16 * dense_bins * sum(self._n_histograms),
+                "bytes_by_tree": [2 * (n_workers - 1) * 16 * dense_bins * n for n in self._n_histograms],
             },
         }
 

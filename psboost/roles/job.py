@@ -22,6 +22,7 @@ class Job:
     zero_as_missing: bool
     codec: str = "packed"
     eval_names: tuple[str, ...] = ()
+    data_name: str = "the training data"  # for error messages
 
     @property
     def loss(self):

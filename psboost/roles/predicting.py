@@ -64,7 +64,6 @@ class PredictionWorker(Role):
         super().__init__(worker_name(row_shard, feature_shard), stage)
         self._job, self._r, self._c = job, row_shard, feature_shard
         self._source, self._forest = source, forest
-        self.bytes_read = 0
 
     def run(self):
         scorer = self._forest.scorer

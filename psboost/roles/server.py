@@ -12,6 +12,7 @@ from psboost.boosting.split import SplitFinder
 from psboost.data.sketches import CutPoints, Sketches
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role, server_name, worker_name
+from psboost.wire.histogram_codecs import decode_histograms
 from psboost.wire.messages import (
     ApplySplits,
     DealRanges,
@@ -23,7 +24,7 @@ from psboost.wire.messages import (
     ShareCutPoints,
     StartTree,
 )
-from psboost.wire.packing import decode_histograms, pack_bitvector, pack_living, unpack_bitvector, unpack_integers
+from psboost.wire.packing import pack_bitvector, pack_living, unpack_bitvector, unpack_integers
 
 
 class Server(Role):
@@ -43,8 +44,8 @@ class Server(Role):
             yield from self._set_up()
         if not job.merges and not self._row_shards:
             return
-        for tree in range(job.n_rounds):
-            yield from self._grow(tree)
+        for self.tree in range(job.n_rounds):
+            yield from self._grow(self.tree)
 
     def _set_up(self):
         """Cut points of the server's range, given or from the workers' sketches."""

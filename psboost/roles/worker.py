@@ -20,6 +20,7 @@ from psboost.kernels import histograms as histogram_kernels
 from psboost.kernels import routing as routing_kernels
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role, worker_name
+from psboost.wire.histogram_codecs import encode_histograms
 from psboost.wire.messages import (
     ApplySplits,
     CloseTree,
@@ -37,7 +38,6 @@ from psboost.wire.messages import (
     StartTree,
 )
 from psboost.wire.packing import (
-    encode_histograms,
     pack_ascending,
     pack_bitvector,
     pack_integers,
@@ -65,7 +65,6 @@ class Worker(Role):
         super().__init__(worker_name(row_shard, feature_shard), stage)
         self._job, self._r, self._c = job, row_shard, feature_shard
         self._source, self._eval_sources = source, tuple(eval_sources)
-        self.bytes_read = 0
 
     def run(self):
         job = self._job
@@ -80,8 +79,8 @@ class Worker(Role):
         self._set_up(deal, shard, cut_points)
         del shard
         yield from self._start_margins()
-        for tree in range(job.n_rounds):
-            yield from self._grow(tree)
+        for self.tree in range(job.n_rounds):
+            yield from self._grow(self.tree)
 
     # --- before the first tree
 

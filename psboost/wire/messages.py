@@ -59,7 +59,10 @@ class Abort(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ReportCosts(Message):
-    """any -> coordinator, once, at the end: seconds by stage and bytes by message kind of the sender."""
+    """any -> coordinator, once, at the end: what the sender spent.
+
+    `seconds` as Stopwatch.state gives them (by tree and stage), `ledger` as Ledger.state (by tree and message kind).
+    """
 
     seconds: dict
     ledger: dict
@@ -175,7 +178,7 @@ class PushHistograms(Message):
     """worker -> server, once a level (R > 1): histograms of the nodes to build, the receiver's range only.
 
     `totals` (int64, n_nodes x 2): sum_grad and sum_hess of all rows of each node in the sender's row shard. `arrays`
-    hold the histograms in the form that `codec` names (wire/packing.py).
+    hold the histograms in the form that `codec` names (wire/histogram_codecs.py).
     """
 
     totals: np.ndarray

@@ -58,7 +58,7 @@ def stop():
 
 def test_mailbox_hands_over_messages_and_keeps_what_drivers_say():
     listener = Listener(["worker 0,0"])
-    costs = ReportCosts(seconds={"read": 1.0}, ledger=Ledger().state(), peak_memory=7)
+    costs = ReportCosts(seconds={"-1": {"read": 1.0}}, ledger=Ledger().state(), peak_memory=7)
     mailbox = Mailbox(StandIn(of(5, Beat(bytes_sent=9)), of(5, costs), of(5, Dismiss())), stop, listener)
     assert isinstance(mailbox.next()[1], Dismiss)
     assert listener.bytes_sent == 9 and mailbox.reports["worker 0,0"].peak_memory == 7

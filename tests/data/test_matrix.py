@@ -9,8 +9,7 @@ from scipy import sparse
 from psboost.data import matrix as matrix_module
 from psboost.data.source import open_source
 from psboost.errors import DataError, ParameterError
-from psboost.kernels import svmlight as kernels
-from tests.naive import svmlight as naive
+from tests.naive import cells as naive
 
 NAN = np.nan
 X = np.array([[0, 1.5, 0, NAN], [0, 0, 0, 0], [-2, 0, 3, 0], [0, NAN, 0, 1], [0, 0, 0, 0]])
@@ -310,28 +309,3 @@ def test_wrong_npz_files(folder):
     refused("cannot be read as .npz")
     path.write_bytes(save(folder, X).read_bytes()[:200])
     refused("cannot be read as .npz")
-
-
-@settings(max_examples=30, deadline=None)
-@given(random_matrices, st.booleans())
-def test_kernels_as_plain_python(matrix, rule):
-    csr = sparse.csr_array(matrix)
-    indptr, columns = csr.indptr.astype(np.int64), csr.indices.astype(np.int32)
-    values = csr.data.astype(np.float32)
-    table = np.arange(matrix.shape[1] // 2, dtype=np.int32)
-    results = []
-    for plain in (False, True):
-        out = [np.empty(len(indptr), np.int64), np.zeros(csr.nnz, np.int32), np.zeros(csr.nnz, np.float32)]
-        located, counts = np.empty(csr.nnz, np.int32), np.zeros(matrix.shape[1] // 2, np.int64)
-
-        def run(kernel, *args, plain=plain):
-            return (kernel.py_func if plain else kernel)(*args)
-
-        run(kernels.locate_by_table, columns, table, located)
-        n = run(kernels.compact, indptr, located, values, rule, *out)
-        run(kernels.count_by_table, columns, values, rule, counts)
-        checked = run(kernels.check_rows, indptr, columns, matrix.shape[1])
-        narrow = run(kernels.check_rows, indptr, columns, matrix.shape[1] - 1)
-        results.append([n, *out, located, counts, checked, narrow, run(kernels.first_infinite, values)])
-    for a, b in zip(*results, strict=True):
-        np.testing.assert_array_equal(a, b)

@@ -16,6 +16,7 @@ from psboost.data import svmlight as svmlight_module
 from psboost.data.source import open_source
 from psboost.errors import DataError, ParameterError
 from psboost.kernels import svmlight as kernels
+from tests.naive import cells as naive_cells
 from tests.naive import svmlight as naive
 
 
@@ -138,7 +139,7 @@ def test_parse_beside_naive_twin(folder, text, base, width, zero_as_missing):
     if code == kernels.FINE:
         labels, rows = read_all(source)
         assert labels == [label for label, _, _ in expected]
-        same(rows, naive.compact([row[1:] for row in expected], zero_as_missing))
+        same(rows, naive_cells.compact([row[1:] for row in expected], zero_as_missing))
         return
     line = text.count(b"\n", 0, at) + 1
     column = at - text.rfind(b"\n", 0, at)
@@ -239,7 +240,7 @@ def test_keep_and_count_beside_naive(folder, table_columns, matrix, stride):
         patch.setattr(source_module, "TABLE_COLUMNS", table_columns)
         patch.setattr(svmlight_module, "CHUNK_BYTES", 1000)
         counts = source.count(span)
-        expected = naive.count(rows, True)
+        expected = naive_cells.count(rows, True)
         assert dict(zip(counts.features.tolist(), counts.counts.tolist(), strict=True)) == expected
         assert counts.features.tolist() == list(expected)
         assert (counts.n_rows, counts.n_values) == (len(rows), sum(expected.values()))
@@ -250,7 +251,7 @@ def test_keep_and_count_beside_naive(folder, table_columns, matrix, stride):
         assert kept.features.dtype == np.int32
         assert kept.n_rows == len(rows)
         assert kept.n_features == counts.n_features
-        wanted = naive.compact([(naive.locate(c, keep.tolist()), np.float32(v)) for c, v in rows], True)
+        wanted = naive_cells.compact([(naive_cells.locate(c, keep.tolist()), np.float32(v)) for c, v in rows], True)
         same(read_all(source, 1, keep)[1], wanted)
 
 
@@ -259,29 +260,6 @@ def test_the_largest_index(folder):
     rows = source.read(source.spans(1)[0], np.array([2**63 - 1]))
     assert (rows.features.tolist(), rows.values.tolist(), rows.n_features) == ([0], [2], 2**63)
     assert source.count(source.spans(1)[0]).features.tolist() == [1, 2**63 - 1]
-
-
-def test_hash_kernels_as_plain_python():
-    rng = np.random.default_rng(0)
-    columns = rng.integers(0, 2**62, 50)
-    columns = np.concatenate([columns, columns[:20]])
-    values = rng.integers(0, 2, 70).astype(np.float32)
-    with pytest.MonkeyPatch.context() as patch, np.errstate(over="ignore"):
-        results = []
-        for plain in (False, True):
-            if plain:
-                patch.setattr(kernels, "_slot", kernels._slot.py_func)
-            pick = (lambda k: k.py_func) if plain else (lambda k: k)
-            keys, counts = np.full(64, -1, np.int64), np.zeros(64, np.int64)
-            ended = pick(kernels.count_by_hash)(columns, values, True, 0, 0, 0, keys, counts)
-            located = np.empty(70, np.int32)
-            pick(kernels.locate_by_hash)(columns, keys, np.arange(64, dtype=np.int32), located)
-            moved, payloads = np.full(128, -1, np.int64), np.zeros(128, np.int64)
-            pick(kernels.fill_hash)(keys, counts, moved, payloads)
-            results.append(
-                [ended, keys.tolist(), counts.tolist(), located.tolist(), sorted(moved), sum(payloads)]
-            )
-    assert results[0] == results[1]
 
 
 # --- what is wrong

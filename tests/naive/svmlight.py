@@ -59,29 +59,3 @@ def parse(text: bytes, index_base=1, n_features=2**63):
             values.append(value)
         rows.append((label, columns, values))
     return rows, kernels.FINE, len(text)
-
-
-def is_stored(value, zero_as_missing: bool) -> bool:
-    return value != 0 and not (zero_as_missing and np.isnan(value))
-
-
-def compact(rows, zero_as_missing: bool):
-    """`rows` (columns, values) without the cells that are not stored or whose column is negative."""
-    kept = [
-        [(c, v) for c, v in zip(columns, values, strict=True) if c >= 0 and is_stored(v, zero_as_missing)]
-        for columns, values in rows
-    ]
-    return [([c for c, _ in row], [v for _, v in row]) for row in kept]
-
-
-def count(rows, zero_as_missing: bool) -> dict[int, int]:
-    counts = {}
-    for columns, values in rows:
-        for column, value in zip(columns, values, strict=True):
-            if is_stored(value, zero_as_missing):
-                counts[column] = counts.get(column, 0) + 1
-    return dict(sorted(counts.items()))
-
-
-def locate(columns, keep) -> list[int]:
-    return [keep.index(column) if column in keep else -1 for column in columns]

@@ -166,8 +166,8 @@ def test_stages_are_told_to_the_driver():
     labels = []
 
     class Stage:
-        def __init__(self, label):
-            labels.append(label)
+        def __init__(self, label, tree):
+            labels.append((label, tree))
 
         def __enter__(self):
             return self
@@ -177,6 +177,9 @@ def test_stages_are_told_to_the_driver():
 
     class Worker(Role):
         def run(self):
+            with self.stage("read"):
+                pass
+            self.tree = 3
             with self.stage("build"):
                 pass
             return
@@ -184,7 +187,7 @@ def test_stages_are_told_to_the_driver():
 
     role = Worker("worker", Stage)
     role.start()
-    assert labels == ["build", "end"] and role.done
+    assert labels == [("read", -1), "end", ("build", 3), "end"] and role.done
 
 
 def test_an_error_in_a_role_comes_out():

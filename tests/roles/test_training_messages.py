@@ -13,6 +13,7 @@ from psboost.errors import DataError, ParameterError, ProtocolError
 from psboost.roles.coordinator import Coordinator
 from psboost.roles.server import Server
 from psboost.roles.worker import Worker
+from psboost.wire.histogram_codecs import decode_histograms, encode_histograms
 from psboost.wire.messages import (
     ApplySplits,
     CloseTree,
@@ -32,8 +33,6 @@ from psboost.wire.messages import (
     StopTraining,
 )
 from psboost.wire.packing import (
-    decode_histograms,
-    encode_histograms,
     pack_ascending,
     pack_bitvector,
     pack_integers,
@@ -560,8 +559,8 @@ def test_a_coordinator_deals_chooses_and_closes():
     ("messages", "error", "text"),
     [
         ([describe(n_rows=0, labels=())], DataError, "the training data has no rows"),
-        ([describe(labels=(1.0, 1.0))], DataError, "all 2 training labels are 1: a single class"),
-        ([describe(max_weight=0.0)], DataError, "all training rows have weight 0"),
+        ([describe(labels=(1.0, 1.0))], DataError, "all 2 labels are 1: a single class"),
+        ([describe(max_weight=0.0)], DataError, "all rows have weight 0"),
         ([describe(eval_rows=(0,))], DataError, "the evaluation data 'e' has no rows"),
     ],
 )

@@ -1,0 +1,127 @@
+"""Knows the cells of CSR rows, and how columns are checked, filtered, counted and looked up; does not know text or files.
+
+A cell is stored unless its value is 0, or NaN where zeros are missing too.
+"""
+
+import numpy as np
+
+from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, int64, kernel, types, void
+
+FLOAT32_MAX = np.float32(3.4028235e38)
+
+
+@kernel(
+    [
+        int64(IN[int64], IN[index], IN[float32], boolean, OUT[int64], OUT[index], OUT[float32])
+        for index in (int32, int64)
+    ]
+)
+def compact(indptr, columns, values, zero_as_missing, out_indptr, out_columns, out_values):
+    """Number of cells that are left: those that are stored and whose column is not negative."""
+    n = 0
+    out_indptr[0] = 0
+    for row in range(len(indptr) - 1):
+        for k in range(indptr[row], indptr[row + 1]):
+            value = values[k]
+            if columns[k] >= 0 and value != 0 and not (zero_as_missing and np.isnan(value)):
+                out_columns[n] = columns[k]
+                out_values[n] = value
+                n += 1
+        out_indptr[row + 1] = n
+    return n
+
+
+@kernel(int64(IN[float32]))
+def first_infinite(values):
+    """Position of the first value that float32 cannot hold, -1 if there is none."""
+    for k in range(len(values)):
+        if abs(values[k]) >= FLOAT32_MAX:
+            return k
+    return -1
+
+
+@kernel([types.UniTuple(int64, 2)(IN[int64], IN[index], int64) for index in (int32, int64)])
+def check_rows(indptr, columns, n_features):
+    """(position of the first column outside 0 .. n_features or -1, 1 if each row's columns ascend else 0)."""
+    ascending = 1
+    for row in range(len(indptr) - 1):
+        previous = -1
+        for k in range(indptr[row], indptr[row + 1]):
+            column = columns[k]
+            if column < 0 or column >= n_features:
+                return k, ascending
+            if column <= previous:
+                ascending = 0
+            previous = column
+    return -1, ascending
+
+
+@kernel([void(IN[index], IN[float32], boolean, OUT[int64]) for index in (int32, int64)])
+def count_by_table(columns, values, zero_as_missing, counts):
+    """Add the stored cells per column to `counts`; columns beyond it are left out."""
+    for k in range(len(columns)):
+        value = values[k]
+        if columns[k] < len(counts) and value != 0 and not (zero_as_missing and np.isnan(value)):
+            counts[columns[k]] += 1
+
+
+# Hash tables for columns that are too many or too far apart for a table: open addressing, a power of two of
+# slots, -1 where a slot is free, never more than half full.
+
+
+@inline
+def _slot(keys, column):
+    """Slot of `column` in `keys`: where it is, or the free one where it belongs."""
+    last = np.uint64(len(keys) - 1)
+    mixed = np.uint64(column) * np.uint64(0x9E3779B97F4A7C15)
+    slot = (mixed ^ (mixed >> np.uint64(32))) & last
+    while keys[slot] != column and keys[slot] != -1:
+        slot = (slot + np.uint64(1)) & last
+    return slot
+
+
+@kernel(
+    [
+        types.UniTuple(int64, 2)(IN[index], IN[float32], boolean, int64, int64, int64, OUT[int64], OUT[int64])
+        for index in (int32, int64)
+    ]
+)
+def count_by_hash(columns, values, zero_as_missing, lowest, begin, n_keys, keys, counts):
+    """(end, n_keys): count the stored cells begin .. end of columns >= lowest; stops if it is half full."""
+    for k in range(begin, len(columns)):
+        value = values[k]
+        if columns[k] < lowest or value == 0 or (zero_as_missing and np.isnan(value)):
+            continue
+        slot = _slot(keys, columns[k])
+        if keys[slot] == -1:
+            if 2 * (n_keys + 1) > len(keys):
+                return k, n_keys
+            keys[slot] = columns[k]
+            n_keys += 1
+        counts[slot] += 1
+    return len(columns), n_keys
+
+
+@kernel([void(IN[int64], IN[payload], OUT[int64], OUT[payload]) for payload in (int32, int64)])
+def fill_hash(columns, payloads, keys, out_payloads):
+    """Put distinct columns with their payloads into an empty hash table; negative columns are left out."""
+    for k in range(len(columns)):
+        if columns[k] >= 0:
+            slot = _slot(keys, columns[k])
+            keys[slot] = columns[k]
+            out_payloads[slot] = payloads[k]
+
+
+@kernel([void(IN[index], IN[int32], OUT[int32]) for index in (int32, int64)])
+def locate_by_table(columns, table, out):
+    """out[k] = table[columns[k]], -1 beyond the table."""
+    for k in range(len(columns)):
+        out[k] = table[columns[k]] if columns[k] < len(table) else -1
+
+
+@kernel([void(IN[index], IN[int64], IN[int32], OUT[int32]) for index in (int32, int64)])
+def locate_by_hash(columns, keys, payloads, out):
+    """out[k] = the payload of columns[k], -1 for one that is not in the hash table."""
+    for k in range(len(columns)):
+        slot = _slot(keys, columns[k])
+        out[k] = payloads[slot] if keys[slot] != -1 else -1

@@ -1,0 +1,189 @@
+"""Knows what the workers' rows hold, and deals features to shards and servers; does not know trees."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from psboost.boosting.fixed_point import least_rows
+from psboost.boosting.losses import FLOAT_MAX
+from psboost.data.bin_mapper import BinMapper
+from psboost.data.sketches import CutPoints
+from psboost.errors import DataError, ParameterError
+from psboost.kernels.dealing import deal
+from psboost.roles.job import Job
+from psboost.wire.messages import DealFeatures, DealRanges, DescribeRows
+from psboost.wire.packing import pack_integers, unpack_ascending, unpack_integers
+
+
+@dataclass(frozen=True)
+class Stock:
+    """What all workers hold together.
+
+    rows_of_shards, values_of_shards  of each row shard
+    eval_rows                         of each row shard, of each evaluation set
+    ids, counts                       int64: the features that any row stores, ascending, and in how many rows
+    """
+
+    rows_of_shards: list[int]
+    values_of_shards: list[int]
+    eval_rows: list[list[int]]
+    max_weight: float
+    max_label: float
+    n_features: int
+    ids: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def n_rows(self) -> int:
+        return sum(self.rows_of_shards)
+
+    @staticmethod
+    def of(described: list[DescribeRows], job: Job) -> "Stock":
+        """The sum of what the workers, in their order, describe; DataError if nothing can be learnt from it."""
+        by_shard = [described[r * job.n_feature_shards :][: job.n_feature_shards] for r in range(job.n_row_shards)]
+        n_sets = len(job.eval_names)
+        stock = Stock(
+            rows_of_shards=[sum(m.n_rows for m in shard) for shard in by_shard],
+            values_of_shards=[sum(m.n_values for m in shard) for shard in by_shard],
+            eval_rows=[[sum(m.eval_rows[e] for m in shard) for e in range(n_sets)] for shard in by_shard],
+            max_weight=max(m.max_weight for m in described),
+            max_label=max(m.max_label for m in described),
+            n_features=max(m.n_features for m in described),
+            **_sum_counts(described),
+        )
+        stock._check(job, [m.label_range for m in described if m.label_range])
+        return stock
+
+    def _check(self, job: Job, label_ranges: list[tuple[float, ...]]) -> None:
+        if self.n_rows == 0:
+            raise DataError(f"{job.data_name} has no rows")
+        for e, name in enumerate(job.eval_names):
+            if sum(rows[e] for rows in self.eval_rows) == 0:
+                raise DataError(f"the evaluation data {name!r} has no rows")
+        if job.objective_is_binary and len({label for pair in label_ranges for label in pair}) < 2:
+            raise DataError(
+                f"{job.data_name}: all {self.n_rows} labels are {label_ranges[0][0]:g}: a single class, nothing to "
+                "learn; check the labels, or use objective=reg:squarederror"
+            )
+        if self.max_weight <= 0:
+            raise DataError(f"{job.data_name}: all rows have weight 0")
+        if self.max_weight > FLOAT_MAX:
+            raise DataError(
+                f"{job.data_name}: a row has weight {self.max_weight:g}: scale weights to at most {FLOAT_MAX:g}"
+            )
+
+
+def _sum_counts(described: list[DescribeRows]) -> dict[str, np.ndarray]:
+    ids = np.concatenate([unpack_ascending(m.features, m.n_distinct) for m in described])
+    counts = np.concatenate([unpack_integers(m.counts, m.n_distinct) for m in described])
+    if len(ids) == 0:
+        return {"ids": ids, "counts": counts}
+    order = np.argsort(ids, kind="stable")
+    ids, counts = ids[order], counts[order]
+    first = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
+    return {"ids": ids[first], "counts": np.add.reduceat(counts, first)}
+
+
+@dataclass(frozen=True)
+class Dealing:
+    """Who owns which features.
+
+    features         for each feature shard, int64: user numbers in internal order, server by server, popular ones first
+    server_offsets   for each feature shard, int64 (S + 1): which part of them each server owns
+    load_of_shards   int64 (C): stored values;  load_of_servers  int64 (S): bins, at most
+    min_rows         features stored in fewer rows are nobody's: they can never be split (D3)
+    cut_points       of each feature shard, if a bin mapper was given
+    """
+
+    stock: Stock
+    features: list[np.ndarray]
+    server_offsets: list[np.ndarray]
+    load_of_shards: np.ndarray
+    load_of_servers: np.ndarray
+    min_rows: int
+    cut_points: list[CutPoints] | None
+
+    @staticmethod
+    def of(stock: Stock, job: Job, given: BinMapper | None) -> "Dealing":
+        """Deals to shards by stored values, and within a shard to servers by bins, the most popular first (D4)."""
+        bounds = job.loss.bounds(stock.max_weight, stock.max_label)
+        min_rows = least_rows(job.parameters.min_child_weight, bounds, job.steps(bounds, stock.n_rows))
+        usable = stock.counts >= min_rows
+        if given is not None:
+            _check_fit(given, job, min_rows)
+            usable &= np.isin(stock.ids, given.features)
+        order = np.lexsort((stock.ids[usable], -stock.counts[usable]))
+        ids, counts = stock.ids[usable][order], stock.counts[usable][order]
+
+        load_of_shards, shards = np.zeros(job.n_feature_shards, np.int64), np.empty(len(ids), np.int32)
+        deal(counts, load_of_shards, shards)
+        load_of_servers = np.zeros(job.n_servers, np.int64)
+        features, server_offsets = [], []
+        for c in range(job.n_feature_shards):
+            mine, load = ids[shards == c], np.minimum(counts[shards == c], job.parameters.max_bin)
+            servers = np.empty(len(mine), np.int32)
+            deal(load, load_of_servers, servers)
+            by_server = np.argsort(servers, kind="stable")
+            features.append(mine[by_server])
+            edges = np.searchsorted(servers[by_server], np.arange(job.n_servers + 1))
+            server_offsets.append(edges.astype(np.int64))
+        cut_points = None if given is None else [given.select(of_shard) for of_shard in features]
+        return Dealing(stock, features, server_offsets, load_of_shards, load_of_servers, min_rows, cut_points)
+
+    def for_worker(self, row_shard: int, feature_shard: int) -> DealFeatures:
+        given = () if self.cut_points is None else self.cut_points[feature_shard].to_arrays()
+        return DealFeatures(
+            features=pack_integers(self.features[feature_shard]),
+            server_offsets=self.server_offsets[feature_shard],
+            row_offset=sum(self.stock.rows_of_shards[:row_shard]),
+            cut_points=given,
+            **self._shared(),
+        )
+
+    def for_server(self, server: int) -> DealRanges:
+        begins = [int(offsets[server]) for offsets in self.server_offsets]
+        ends = [int(offsets[server + 1]) for offsets in self.server_offsets]
+        parts = [features[b:e] for features, b, e in zip(self.features, begins, ends, strict=True)]
+        given: tuple[np.ndarray, ...] = ()
+        if self.cut_points is not None:
+            shards = zip(self.cut_points, begins, ends, strict=True)
+            given = CutPoints.join([points.part(b, e) for points, b, e in shards]).to_arrays()
+        return DealRanges(
+            features=pack_integers(np.concatenate(parts)),
+            shard_offsets=np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64),
+            shard_begins=np.array(begins, np.int64),
+            cut_points=given,
+            **self._shared(),
+        )
+
+    def _shared(self) -> dict:
+        return {
+            "n_rows": self.stock.n_rows,
+            "max_weight": self.stock.max_weight,
+            "max_label": self.stock.max_label,
+        }
+
+    def by_shard(self, of_servers: list[CutPoints]) -> list[CutPoints]:
+        """The servers' cut points, which go shard by shard within a server, put together for each feature shard."""
+        of_shards: list[list[CutPoints]] = [[] for _ in self.features]
+        for s, points in enumerate(of_servers):
+            at = 0
+            for c, offsets in enumerate(self.server_offsets):
+                end = at + int(offsets[s + 1] - offsets[s])
+                of_shards[c].append(points.part(at, end))
+                at = end
+        return [CutPoints.join(parts) for parts in of_shards]
+
+
+def _check_fit(given: BinMapper, job: Job, min_rows: int) -> None:
+    """ParameterError if a bin mapper does not serve this training."""
+    if given.zero_as_missing != job.zero_as_missing:
+        raise ParameterError(
+            f"the bin mapper was made with zero_as_missing={given.zero_as_missing}, this training has "
+            f"{job.zero_as_missing}: give the same rule, or no bin mapper"
+        )
+    if given.min_rows > min_rows:
+        raise ParameterError(
+            f"the bin mapper leaves out features stored in fewer than {given.min_rows} rows, but this training could "
+            f"split features stored in {min_rows}: raise min_child_weight, or make a new bin mapper"
+        )

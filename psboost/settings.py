@@ -1,0 +1,226 @@
+"""Knows what a setting is: a field with a kind of value, a name outside and a help text; does not know which there are."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import numbers
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import Field, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from psboost.errors import ParameterError
+
+# ---- kinds of values. read() parses the text of a flag or variable, check() takes what has a type already;
+# both raise ValueError, and checked() says where the value stood and what was expected there.
+
+
+@dataclass(frozen=True)
+class Int:
+    low: int
+    high: int = 2**31 - 1
+
+    @property
+    def expects(self) -> str:
+        return f"a whole number from {self.low} to {self.high}"
+
+    def read(self, text: str) -> int:
+        if not re.fullmatch(r"\s*[+-]?[0-9]{1,20}\s*", text):
+            raise ValueError
+        return self.check(int(text))
+
+    def check(self, value: Any) -> int:
+        # numbers.Integral admits numpy's integers without importing numpy.
+        if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+            raise ValueError
+        if not self.low <= value <= self.high:
+            raise ValueError
+        return int(value)
+
+
+@dataclass(frozen=True)
+class Float:
+    low: float = -math.inf
+    open: bool = False  # low itself is refused
+
+    @property
+    def expects(self) -> str:
+        if self.low == -math.inf:
+            return "a finite number"
+        return f"a finite number {'above' if self.open else 'of at least'} {self.low:g}"
+
+    def read(self, text: str) -> float:
+        return self.check(float(text))
+
+    def check(self, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+            raise ValueError
+        if value < self.low or (self.open and value == self.low):
+            raise ValueError
+        return float(value)
+
+
+@dataclass(frozen=True)
+class OneOf:
+    values: tuple[str | int, ...]
+
+    @property
+    def expects(self) -> str:
+        return "one of " + ", ".join(map(str, self.values))
+
+    def read(self, text: str) -> str | int:
+        return self.values[[str(value) for value in self.values].index(text.strip())]
+
+    def check(self, value: Any) -> str | int:
+        wanted = str if isinstance(self.values[0], str) else numbers.Integral
+        if isinstance(value, bool) or not isinstance(value, wanted):
+            raise ValueError
+        return self.values[self.values.index(value)]
+
+
+class Bool:
+    expects = "true or false"
+
+    def read(self, text: str) -> bool:
+        word = text.strip().lower()
+        if word not in ("true", "false", "1", "0"):
+            raise ValueError
+        return word in ("true", "1")
+
+    def check(self, value: Any) -> bool:
+        if type(value).__name__ not in ("bool", "bool_"):  # numpy's as well, without importing numpy
+            raise ValueError
+        return bool(value)
+
+
+class File:
+    expects = "the path of a file"
+
+    def read(self, text: str) -> Path:
+        return self.check(text)
+
+    def check(self, value: Any) -> Path:
+        if not isinstance(value, str | os.PathLike) or not str(value).strip():
+            raise ValueError
+        return Path(value)
+
+
+class Grid:
+    expects = "ROWSxFEATURES, the numbers of row shards and of feature shards, both at least 1, such as 2x2"
+    _side = Int(1)
+
+    def read(self, text: str) -> tuple[int, int]:
+        rows, features = re.split("[xX]", text)
+        return self._side.read(rows), self._side.read(features)
+
+    def check(self, value: Any) -> tuple[int, int]:
+        if isinstance(value, str):
+            return self.read(value)
+        if not isinstance(value, tuple | list) or len(value) != 2:
+            raise ValueError
+        return self._side.check(value[0]), self._side.check(value[1])
+
+
+@dataclass(frozen=True)
+class SomeOf:
+    values: tuple[str, ...]
+
+    @property
+    def expects(self) -> str:
+        return "a list of " + ", ".join(self.values)
+
+    @property
+    def _name(self) -> OneOf:
+        return OneOf(self.values)
+
+    def read(self, text: str) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self._name.read(name) for name in text.split(",")))
+
+    def check(self, value: Any) -> tuple[str, ...]:
+        if isinstance(value, str):
+            return self.read(value)
+        if not isinstance(value, tuple | list) or not value:
+            raise ValueError
+        return tuple(dict.fromkeys(self._name.check(name) for name in value))
+
+
+class Evals:
+    expects = "NAME=DATA, each name once"
+
+    def read(self, text: str) -> tuple[tuple[str, Path], ...]:
+        return self.check(text.split(","))
+
+    def check(self, value: Any) -> tuple[tuple[str, Path], ...]:
+        pairs = value.items() if isinstance(value, Mapping) else value
+        if not isinstance(pairs, Iterable) or isinstance(pairs, str):
+            raise ValueError
+        evals = []
+        for pair in pairs:
+            name, path = pair.split("=", 1) if isinstance(pair, str) else pair
+            if not isinstance(name, str) or not name.strip():
+                raise ValueError
+            evals.append((name.strip(), File().check(path)))
+        if len(dict(evals)) < len(evals):
+            raise ValueError
+        return tuple(evals)
+
+
+# ---- fields with such a value
+
+
+def define(default: Any, kind: Any, text: str, *, optional: str = "", key: str = "") -> Any:
+    """One field: `text` goes into --help; `optional` says what None means; `key` is its name outside."""
+    return field(default=default, metadata={"kind": kind, "help": text, "optional": optional, "key": key})
+
+
+def check_all(config: Any, prefix: str) -> None:
+    """Normalise every setting of a frozen dataclass, in its __post_init__."""
+    for name, setting in settings_of(type(config)).items():
+        object.__setattr__(config, name, checked(setting, getattr(config, name), prefix + name))
+
+
+def checked(setting: Field, value: Any, place: str, *, text: bool = False) -> Any:
+    """The value as its field holds it. `text`: a str is to be parsed, and "auto" stands for None."""
+    kind, optional = setting.metadata["kind"], setting.metadata["optional"]
+    text = text and isinstance(value, str)
+    if optional and (value is None or (text and value == "auto" and not isinstance(kind, File))):
+        return None
+    try:
+        return kind.read(value) if text else kind.check(value)
+    except (ValueError, TypeError, OverflowError):
+        raise ParameterError(f"{place} must be {kind.expects}, not {value!r}") from None
+
+
+def settings_of(cls: type) -> dict[str, Field]:
+    return {setting.name: setting for setting in dataclasses.fields(cls) if "kind" in setting.metadata}
+
+
+def settings_by_key(cls: type) -> dict[str, Field]:
+    """Settings by the name that they bear in TOML and the environment."""
+    return {setting.metadata["key"] or name: setting for name, setting in settings_of(cls).items()}
+
+
+def flag_of(setting: Field) -> str:
+    key = setting.metadata["key"] or setting.name
+    return "DATA" if key == "data" else "--" + key.replace("_", "-")
+
+
+def metavar_of(kind: Any) -> str:
+    if isinstance(kind, OneOf):
+        return "{" + ",".join(map(str, kind.values)) + "}"
+    names = {Int: "N", Float: "X", File: "FILE", Grid: "RxC", SomeOf: "NAMES"}
+    return names[type(kind)]
+
+
+def help_of(setting: Field) -> str:
+    default, text = setting.default, setting.metadata["help"]
+    if isinstance(setting.metadata["kind"], Grid):
+        default = "x".join(map(str, default))
+    if default is None:
+        return f"{text} (default: {setting.metadata['optional']})" if setting.metadata["optional"] else text
+    if default == ():
+        return text
+    return f"{text} (default: {str(default).lower() if isinstance(default, bool) else default})"

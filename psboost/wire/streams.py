@@ -1,0 +1,93 @@
+"""Knows streams of integers, gaps and folded signs, packed in bytes; does not know what the integers are.
+
+Streams lie one behind the other in one array of bytes. A reader's bytes come from outside, so they are checked:
+those that no packing function writes are a ProtocolError.
+"""
+
+import numpy as np
+
+from psboost.errors import ProtocolError
+from psboost.kernels import packing as kernels
+
+
+def pack_streams(*streams: np.ndarray) -> np.ndarray:
+    """The uint64 streams as bytes (uint8), each one in blocks of its own."""
+    n_bits = sum(71 * len(values) + 32 * (len(values) // kernels.BLOCK + 1) for values in streams)
+    words = np.empty(n_bits // 64 + 2, np.uint64)
+    words[0] = 0
+    position = 0
+    for values in streams:
+        position = kernels.pack_blocks(values, np.uint64(position), words)
+    return words.view(np.uint8)[: int(position) // 8].copy()
+
+
+class StreamReader:
+    """Takes streams from packed bytes, in the order in which they were packed."""
+
+    def __init__(self, packed: np.ndarray, what: str):
+        packed = np.asarray(packed)
+        if packed.dtype != np.uint8 or packed.ndim != 1:
+            raise ProtocolError(f"{what}: expected bytes, got {packed.dtype} of shape {packed.shape}")
+        # aligned, and a word longer, as the kernel needs it
+        self.words = np.zeros(len(packed) // 8 + 2, np.uint64)
+        self.words.view(np.uint8)[: len(packed)] = packed
+        self.n_bits = np.uint64(8 * len(packed))
+        self.position = np.uint64(0)
+        self.what = what
+
+    def take(self, n_values: int) -> np.ndarray:
+        # a block is a byte at least: this bounds what a corrupt count can make us allocate
+        if n_values > kernels.BLOCK * (int(self.n_bits) // 8):
+            raise self.corrupt(f"{n_values} values in {int(self.n_bits) // 8} bytes")
+        values = np.empty(n_values, np.uint64)
+        position = kernels.unpack_blocks(self.words, self.position, self.n_bits, values)
+        if position == kernels.CORRUPT:
+            raise self.corrupt("blocks that do not fit their bytes")
+        self.position = np.uint64(position)
+        return values
+
+    def finish(self) -> None:
+        if self.position != self.n_bits:
+            raise self.corrupt(f"{(int(self.n_bits) - int(self.position)) // 8} bytes too many")
+
+    def corrupt(self, why: str) -> ProtocolError:
+        return ProtocolError(f"{self.what}: corrupt bytes ({why}); do both peers run the same version?")
+
+
+def take_gaps(offsets: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """The gaps (uint64) between ids that ascend strictly within each offsets[k] .. offsets[k+1]."""
+    ids = np.ascontiguousarray(ids)
+    if ids.dtype not in (np.int32, np.int64):
+        raise TypeError(f"ids must be int32 or int64, not {ids.dtype}")
+    gaps = np.empty(len(ids), np.uint64)
+    if not kernels.take_gaps(offsets, ids, gaps):
+        raise ValueError("ids must ascend strictly, from 0 or above")
+    return gaps
+
+
+def add_gaps(offsets: np.ndarray, gaps: np.ndarray, limit: int, dtype: type, reader: StreamReader) -> np.ndarray:
+    """The inverse of take_gaps; `reader` says what is wrong with an id of `limit` or above."""
+    ids = np.empty(len(gaps), dtype)
+    if not kernels.add_gaps(offsets, gaps, np.uint64(limit), ids):
+        raise reader.corrupt(f"an id of {limit} or above")
+    return ids
+
+
+def fold_signs(values: np.ndarray, shift: int) -> np.ndarray:
+    """int64 values as uint64 codes, without their `shift` low bits (zero in all): 0, -1, 1, -2, ... are 0, 1, 2, 3, ..."""
+    codes = np.empty(len(values), np.uint64)
+    kernels.fold_signs(values, np.uint64(shift), codes)
+    return codes
+
+
+def unfold_signs(codes: np.ndarray, shift: int, reader: StreamReader) -> np.ndarray:
+    """The inverse of fold_signs; `reader` says what is wrong with an integer of more than 64 bits."""
+    values = np.empty(len(codes), np.int64)
+    if not kernels.unfold_signs(codes, np.uint64(shift), values):
+        raise reader.corrupt("an integer of more than 64 bits")
+    return values
+
+
+def contiguous(array: np.ndarray, dtype: type) -> np.ndarray:
+    """`array` itself if it has this dtype and is contiguous and aligned, else a copy that is."""
+    return np.require(array, dtype, ["C", "A"])
