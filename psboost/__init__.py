@@ -4,17 +4,19 @@
     forest = psboost.train({"max_depth": 6}, X, y, grid=(2, 2))
     forest.predict(X)
 
-The rooms, in the order of their imports, each downward only:
+The rooms, in the order of their imports, each downward only (pyproject.toml: importlinter):
 
+    cli.py        the psboost command
     training.py   psboost.train; prediction.py: psboost.predict, block-distributed
-    cli.py        the psboost command; progress.py: what a person sees
-    config.py     every setting; settings.py: what a setting is
+    progress.py   what a person sees of a run
+    config.py     every setting, and the layers they come from
     cluster/      runs roles: local threads, processes, remote hosts; liveness
     roles/        worker, server, coordinator: state machines without I/O
     wire/         messages, codec, packing, histogram codecs, endpoint, byte ledger
     boosting/     losses, metrics, fixed point, histogram, split, growth, forest and its JSON
     data/         readers, sketches, bin mapper, block
     kernels/      compiled code: arrays in, arrays out
+    settings.py   what a setting is; errors.py: what can go wrong
 """
 
 from importlib import import_module

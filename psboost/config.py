@@ -19,140 +19,49 @@ Relative paths start at the current directory, wherever they stand.
 
 from __future__ import annotations
 
-import dataclasses
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from psboost.boosting.parameters import ALIASES, METRICS, NOT_HERE, Parameters
 from psboost.errors import ParameterError
 from psboost.settings import (
     Bool,
     Evals,
     File,
-    Float,
     Grid,
     Int,
     OneOf,
-    SomeOf,
     check_all,
     checked,
     define,
     flag_of,
     help_of,
     metavar_of,
+    nearest,
+    read_layer,
     settings_by_key,
     settings_of,
 )
 
+__all__ = [
+    "METRICS", "Parameters", "TrainConfig", "add_flags", "check_setting", "config_from_args", "load_config", "parse_grid"
+]  # fmt: skip
+
 if TYPE_CHECKING:
     import argparse
 
-METRICS = {
-    "binary:logistic": ("auc", "logloss", "error"),
-    "reg:squarederror": ("rmse", "mae"),
-}
-ALIASES = {
-    "eta": "learning_rate",
-    "lambda": "reg_lambda",
-    "alpha": "reg_alpha",
-    "min_split_loss": "gamma",
-}
-_SEED = "the seed is an argument: psboost.train(..., seed=), or --seed"
-_ROUNDS = "the number of rounds is an argument: psboost.train(..., num_boost_round=), or --num-boost-round"
-_PARALLEL = "psboost's parallelism is its grid of workers: psboost.train(..., grid=(2, 2)), or --grid 2x2"
-# Parameters of XGBoost that people bring along: why there is no such parameter here.
-NOT_HERE = {
-    "seed": _SEED,
-    "random_state": _SEED,
-    "n_estimators": _ROUNDS,
-    "num_boost_round": _ROUNDS,
-    "nthread": _PARALLEL,
-    "n_jobs": _PARALLEL,
-    "tree_method": "psboost always grows by histogram (XGBoost's tree_method='hist'); leave it out",
-    "booster": "psboost always grows trees (XGBoost's booster='gbtree'); leave it out",
-    "device": "psboost runs on CPUs only; leave it out",
-    "verbosity": "psboost.train prints nothing, pass callbacks=; on the command line there is --quiet",
-    "missing": "NaN is always missing, and zero_as_missing says whether zeros are",
-}
 # Variables that other parts read: the command's --config, and scripts/launch_hosts.
 ENVIRONMENT_ELSEWHERE = ("PSBOOST_CONFIG", "PSBOOST_SSH", "PSBOOST_REMOTE_COMMAND")
-
-
-# ---- the settings
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """What is boosted and how. Names and defaults are XGBoost's wherever XGBoost has the parameter."""
-
-    objective: str = define("binary:logistic", OneOf(tuple(METRICS)), "the loss to minimise")
-    learning_rate: float = define(0.3, Float(0, open=True), "what each tree's leaf values are shrunk by")
-    max_depth: int = define(6, Int(0), "levels of splits in a tree, 0 for no limit")
-    max_bin: int = define(256, Int(2, 2**16), "bins per feature at most")
-    reg_lambda: float = define(1.0, Float(0), "L2 penalty on leaf values")
-    reg_alpha: float = define(0.0, Float(0), "L1 penalty on leaf values")
-    gamma: float = define(0.0, Float(0), "gain that a split must reach")
-    min_child_weight: float = define(1.0, Float(0), "sum of hessians that a child must reach")
-    base_score: float | None = define(
-        None, Float(), "prediction before the first tree", optional="estimated from the labels"
-    )
-    grad_bits: int | None = define(
-        None, OneOf((8, 16, 32)), "bits that a row's gradient is rounded to", optional="16; 32 below 16,384 rows"
-    )
-    zero_as_missing: bool | None = define(
-        None, Bool(), "zeros are missing, as NaN is", optional="yes for sparse input, no for dense"
-    )
-    sketch: str = define("kll", OneOf(("kll", "exact")), "how cut points are found")
-    eval_metric: tuple[str, ...] | None = define(
-        None,
-        SomeOf(tuple(name for names in METRICS.values() for name in names)),
-        "metrics to report, separated by commas",
-        optional="all that suit the objective",
-    )
-
-    def __post_init__(self) -> None:
-        check_all(self, "parameter ")
-        score = self.base_score
-        if self.objective == "binary:logistic" and score is not None and not 0 < score < 1:
-            raise ParameterError(
-                f"parameter base_score is a probability for {self.objective}: "
-                f"it must lie between 0 and 1, both excluded, not {score:g}"
-            )
-        for name in self.metrics:
-            if name not in METRICS[self.objective]:
-                raise ParameterError(
-                    f"parameter eval_metric: {name} does not suit {self.objective}, which has "
-                    + ", ".join(METRICS[self.objective])
-                )
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """The metrics to report, in order."""
-        return self.eval_metric or METRICS[self.objective]
-
-    @classmethod
-    def from_dict(cls, params: Mapping[str, Any]) -> Parameters:
-        """Parameters from names or XGBoost's aliases to values; raises ParameterError for any other name."""
-        if not isinstance(params, Mapping):
-            raise ParameterError(
-                f"parameters must be a dict from names to values, not {type(params).__name__}; "
-                "leave it {} for the defaults"
-            )
-        return cls(**_layer(cls, params, "parameter {}", "the parameters"))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Names to values that JSON can hold; from_dict takes it back."""
-        values = dataclasses.asdict(self)
-        if self.eval_metric is not None:
-            values["eval_metric"] = list(self.eval_metric)
-        return values
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """One run of `psboost train`."""
+
+    SUBTABLES: ClassVar = ("parameters",)
 
     data: Path = define(None, File(), "training data: svmlight (also .gz, .bz2) or scipy .npz")
     model: Path = define(None, File(), "where the model goes: JSON that XGBoost loads too")
@@ -288,8 +197,8 @@ def _toml_layers(path: str | os.PathLike[str] | None) -> list[dict[str, Any]]:
         if name in settings_by_key(TrainConfig):
             raise ParameterError(f"{path}: {name} is no boosting parameter; it belongs above the first table")
     return [
-        _layer(TrainConfig, content, f"{path}: {{}}", path),
-        _layer(Parameters, parameters, f"{path}: {{}} in [parameters]", f"[parameters] of {path}"),
+        read_layer(TrainConfig, content, f"{path}: {{}}", path),
+        read_layer(Parameters, parameters, f"{path}: {{}} in [parameters]", f"[parameters] of {path}"),
     ]
 
 
@@ -306,45 +215,9 @@ def _environment_layers(environ: Mapping[str, str]) -> list[dict[str, Any]]:
         else:
             known = [*settings_by_key(TrainConfig), *settings_of(Parameters), *ALIASES]
             known = [f"PSBOOST_{key.upper()}" for key in known] + list(ENVIRONMENT_ELSEWHERE)
-            raise ParameterError(f"unknown variable {variable} in the environment{_nearest(variable, known)}")
+            raise ParameterError(f"unknown variable {variable} in the environment{nearest(variable, known)}")
     place = "PSBOOST_{} in the environment"
     return [
-        _layer(cls, layer, place, "the environment", text=True)
+        read_layer(cls, layer, place, "the environment", text=True)
         for cls, layer in ((TrainConfig, run), (Parameters, boosting))
     ]
-
-
-def _layer(
-    cls: type, given: Mapping[str, Any], place: str, where: object, *, text: bool = False
-) -> dict[str, Any]:
-    """Field name -> checked value, of one source; `place` has {} for the name that the user wrote."""
-    keys, names, layer = settings_by_key(cls), {}, {}
-    for key, value in given.items():
-        name = ALIASES.get(key, key) if cls is Parameters else key
-        if name not in keys:
-            raise ParameterError(_unknown(cls, key, keys, where))
-        setting = keys[name]
-        shown = key.upper() if text else key
-        value = checked(setting, value, place.format(shown), text=text)
-        if setting.name in layer and layer[setting.name] != value:
-            raise ParameterError(
-                f"{place.format(shown)} and {names[setting.name]} are the same parameter, "
-                f"given twice with different values ({value} and {layer[setting.name]}); leave one out"
-            )
-        layer[setting.name], names[setting.name] = value, shown
-    return layer
-
-
-def _unknown(cls: type, key: object, keys: Iterable[str], where: object) -> str:
-    what = "parameter" if cls is Parameters else "setting"
-    if cls is Parameters and key in NOT_HERE:
-        return f"{key} is no parameter of psboost ({where}): {NOT_HERE[key]}"
-    known = [*keys, *ALIASES] if cls is Parameters else [*keys, "parameters"]
-    return f"unknown {what} {key!r} in {where}{_nearest(str(key), known)}"
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else "; known are " + ", ".join(sorted(known))

@@ -224,3 +224,45 @@ def help_of(setting: Field) -> str:
     if default == ():
         return text
     return f"{text} (default: {str(default).lower() if isinstance(default, bool) else default})"
+
+
+def read_layer(
+    cls: type, given: Mapping[str, Any], place: str, where: object, *, text: bool = False
+) -> dict[str, Any]:
+    """Field name -> checked value, of one source; `place` has {} for the name that the user wrote.
+
+    `cls` may have ALIASES (name -> field name), NOT_HERE (name -> why it is no setting), SETTING (what its fields are
+    called) and SUBTABLES (names that stand for other dataclasses).
+    """
+    keys, names, layer = settings_by_key(cls), {}, {}
+    aliases = getattr(cls, "ALIASES", {})
+    for key, value in given.items():
+        name = aliases.get(key, key)
+        if name not in keys:
+            raise ParameterError(_unknown(cls, key, keys, where))
+        setting = keys[name]
+        shown = key.upper() if text else key
+        value = checked(setting, value, place.format(shown), text=text)
+        if setting.name in layer and layer[setting.name] != value:
+            raise ParameterError(
+                f"{place.format(shown)} and {names[setting.name]} are the same parameter, "
+                f"given twice with different values ({value} and {layer[setting.name]}); leave one out"
+            )
+        layer[setting.name], names[setting.name] = value, shown
+    return layer
+
+
+def _unknown(cls: type, key: object, keys: Iterable[str], where: object) -> str:
+    reasons, what = getattr(cls, "NOT_HERE", {}), getattr(cls, "SETTING", "setting")
+    if key in reasons:
+        return f"{key} is no {what} of psboost ({where}): {reasons[key]}"
+    known = [*keys, *getattr(cls, "ALIASES", {}), *getattr(cls, "SUBTABLES", ())]
+    return f"unknown {what} {key!r} in {where}{nearest(str(key), known)}"
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """The end of a message about an unknown name: which one was probably meant."""
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]}?" if near else "; known are " + ", ".join(sorted(known))

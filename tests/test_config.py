@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from psboost import config, settings
+from psboost.boosting import parameters
 from psboost.config import Parameters, TrainConfig, add_flags, config_from_args, load_config, parse_grid
 from psboost.errors import ParameterError
 
@@ -391,11 +392,13 @@ def test_the_papers_data_sets_have_their_configurations():
         assert load_config(NEEDED, {}, ROOT / "configs" / f"{name}.toml").n_features == n
 
 
-@pytest.mark.parametrize("module", [config, settings], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [config, parameters, settings], ids=lambda module: module.__name__)
 def test_config_imports_nothing_heavy(module):
     tree = ast.parse(Path(module.__file__).read_text())
     for node in ast.walk(tree):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module] if isinstance(node, ast.ImportFrom) else []
         for name in names:
-            assert name in ("psboost.errors", "psboost.settings") or name.split(".")[0] in sys.stdlib_module_names
+            assert name in (
+                "psboost.errors", "psboost.settings", "psboost.boosting.parameters"
+            ) or name.split(".")[0] in sys.stdlib_module_names

@@ -4,8 +4,8 @@ from dataclasses import asdict, dataclass
 
 from psboost.boosting.fixed_point import Steps, bits_for, rows_per_sum, steps_for
 from psboost.boosting.losses import LOSSES, Bounds
+from psboost.boosting.parameters import Parameters
 from psboost.boosting.split import SplitRule
-from psboost.config import Parameters
 from psboost.roles.role import server_name, worker_name
 
 

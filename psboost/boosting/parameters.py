@@ -1,0 +1,110 @@
+"""Knows every boosting parameter, its default and its range; does not know files, flags or what a parameter does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from psboost.errors import ParameterError
+from psboost.settings import Bool, Float, Int, OneOf, SomeOf, check_all, define, read_layer
+
+METRICS = {
+    "binary:logistic": ("auc", "logloss", "error"),
+    "reg:squarederror": ("rmse", "mae"),
+}
+ALIASES = {
+    "eta": "learning_rate",
+    "lambda": "reg_lambda",
+    "alpha": "reg_alpha",
+    "min_split_loss": "gamma",
+}
+_SEED = "the seed is an argument: psboost.train(..., seed=), or --seed"
+_ROUNDS = "the number of rounds is an argument: psboost.train(..., num_boost_round=), or --num-boost-round"
+_PARALLEL = "psboost's parallelism is its grid of workers: psboost.train(..., grid=(2, 2)), or --grid 2x2"
+# Parameters of XGBoost that people bring along: why there is no such parameter here.
+NOT_HERE = {
+    "seed": _SEED,
+    "random_state": _SEED,
+    "n_estimators": _ROUNDS,
+    "num_boost_round": _ROUNDS,
+    "nthread": _PARALLEL,
+    "n_jobs": _PARALLEL,
+    "tree_method": "psboost always grows by histogram (XGBoost's tree_method='hist'); leave it out",
+    "booster": "psboost always grows trees (XGBoost's booster='gbtree'); leave it out",
+    "device": "psboost runs on CPUs only; leave it out",
+    "verbosity": "psboost.train prints nothing, pass callbacks=; on the command line there is --quiet",
+    "missing": "NaN is always missing, and zero_as_missing says whether zeros are",
+}
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What is boosted and how. Names and defaults are XGBoost's wherever XGBoost has the parameter."""
+
+    SETTING: ClassVar = "parameter"
+    ALIASES: ClassVar = ALIASES
+    NOT_HERE: ClassVar = NOT_HERE
+
+    objective: str = define("binary:logistic", OneOf(tuple(METRICS)), "the loss to minimise")
+    learning_rate: float = define(0.3, Float(0, open=True), "what each tree's leaf values are shrunk by")
+    max_depth: int = define(6, Int(0), "levels of splits in a tree, 0 for no limit")
+    max_bin: int = define(256, Int(2, 2**16), "bins per feature at most")
+    reg_lambda: float = define(1.0, Float(0), "L2 penalty on leaf values")
+    reg_alpha: float = define(0.0, Float(0), "L1 penalty on leaf values")
+    gamma: float = define(0.0, Float(0), "gain that a split must reach")
+    min_child_weight: float = define(1.0, Float(0), "sum of hessians that a child must reach")
+    base_score: float | None = define(
+        None, Float(), "prediction before the first tree", optional="estimated from the labels"
+    )
+    grad_bits: int | None = define(
+        None, OneOf((8, 16, 32)), "bits that a row's gradient is rounded to", optional="16; 32 below 16,384 rows"
+    )
+    zero_as_missing: bool | None = define(
+        None, Bool(), "zeros are missing, as NaN is", optional="yes for sparse input, no for dense"
+    )
+    sketch: str = define("kll", OneOf(("kll", "exact")), "how cut points are found")
+    eval_metric: tuple[str, ...] | None = define(
+        None,
+        SomeOf(tuple(name for names in METRICS.values() for name in names)),
+        "metrics to report, separated by commas",
+        optional="all that suit the objective",
+    )
+
+    def __post_init__(self) -> None:
+        check_all(self, "parameter ")
+        score = self.base_score
+        if self.objective == "binary:logistic" and score is not None and not 0 < score < 1:
+            raise ParameterError(
+                f"parameter base_score is a probability for {self.objective}: "
+                f"it must lie between 0 and 1, both excluded, not {score:g}"
+            )
+        for name in self.metrics:
+            if name not in METRICS[self.objective]:
+                raise ParameterError(
+                    f"parameter eval_metric: {name} does not suit {self.objective}, which has "
+                    + ", ".join(METRICS[self.objective])
+                )
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics to report, in order."""
+        return self.eval_metric or METRICS[self.objective]
+
+    @classmethod
+    def from_dict(cls, params: Mapping[str, Any]) -> Parameters:
+        """Parameters from names or XGBoost's aliases to values; raises ParameterError for any other name."""
+        if not isinstance(params, Mapping):
+            raise ParameterError(
+                f"parameters must be a dict from names to values, not {type(params).__name__}; "
+                "leave it {} for the defaults"
+            )
+        return cls(**read_layer(cls, params, "parameter {}", "the parameters"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Names to values that JSON can hold; from_dict takes it back."""
+        values = dataclasses.asdict(self)
+        if self.eval_metric is not None:
+            values["eval_metric"] = list(self.eval_metric)
+        return values
