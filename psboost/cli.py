@@ -38,17 +38,23 @@ def run(arguments: list[str] | None = None) -> int:
         with signals_as_interrupt():
             return args.action(args) or 0
     except KeyboardInterrupt as interrupt:
-        print(f"psboost {args.command}: interrupted", file=sys.stderr)
+        _complain(args.command, "interrupted")
         return exit_code(interrupt)
     except PSBoostError as error:
-        print(f"psboost {args.command}: {error}", file=sys.stderr)
+        _complain(args.command, error)
         return 2 if isinstance(error, ParameterError | DataError | ModelError) else 1
     except BrokenPipeError:  # nobody reads the output any more, and Python must not complain that it cannot flush it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        print(f"psboost {args.command}: {error}", file=sys.stderr)
+        _complain(args.command, error)
         return 1
+
+
+def _complain(command: str, what: object) -> None:
+    """One line on stderr in one write: the roles of a run share it, and their lines must not mix."""
+    sys.stderr.write(f"psboost {command}: {what}\n")
+    sys.stderr.flush()
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -12,7 +12,8 @@ _NO_KERNELS = ("__init__", "compile", "prepare")
 
 
 def to_stderr(text: str) -> None:
-    print(f"psboost: {text}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"psboost: {text}\n")
+    sys.stderr.flush()
 
 
 def prepare(say: Callable[[str], None] | None = to_stderr) -> None:
