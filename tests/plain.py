@@ -10,7 +10,9 @@ def as_python(module):
     names = dict(vars(module))
     for name, function in vars(module).items():
         if hasattr(function, "py_func"):
-            plain = types.FunctionType(function.py_func.__code__, names, name)
+            is_own = function.py_func.__module__ == module.__name__
+            known = names if is_own else function.py_func.__globals__
+            plain = types.FunctionType(function.py_func.__code__, known, name)
             names[name] = _quiet(plain)
     return types.SimpleNamespace(**names)
 

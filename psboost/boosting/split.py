@@ -5,10 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from psboost.boosting.fixed_point import Steps, least_units
-from psboost.boosting.histogram import Histograms
+from psboost.boosting.histogram import NodeSums, Total
 from psboost.errors import ProtocolError
 from psboost.kernels import histograms as histogram_kernels
 from psboost.kernels import splits as kernels
+from psboost.kernels.histograms import NodeHistogram
 
 MIN_GAIN = 1e-6  # a smaller gain is no gain (XGBoost's kRtEps)
 
@@ -49,10 +50,6 @@ class FeatureRange:
     def n_features(self) -> int:
         return len(self.ids)
 
-    def bin_features(self) -> np.ndarray:
-        """int32 (n_bins): the feature of each bin."""
-        return np.repeat(np.arange(self.n_features, dtype=np.int32), np.diff(self.bin_offsets))
-
 
 @dataclass(frozen=True)
 class Proposals:
@@ -88,56 +85,115 @@ def better(a, b, i: int) -> bool:
     return (a.features[i], a.bins[i], a.default_left[i]) < (b.features[i], b.bins[i], b.default_left[i])
 
 
+@dataclass(frozen=True)
+class _Node:
+    """An open node: its histogram, whether that is in pairs, and the sums of its rows."""
+
+    histogram: NodeHistogram
+    pairs: bool
+    total: Total
+
+
+class _Room:
+    """Memory for the histograms of one tree's nodes, kept for the next tree: new memory is slow to touch first."""
+
+    _LEAST = 1 << 16
+
+    def __init__(self):
+        self._blocks: list[NodeHistogram] = []
+        self.clear()
+
+    def clear(self) -> None:
+        self._at, self._feature, self._entry, self._slot = 0, 0, 0, 0
+
+    def take(self, n_features: int, n_bins: int, pairs: bool) -> NodeHistogram:
+        """Space for so many features and bins, until `keep` is told how many of them are used."""
+        n_slots = n_bins * (1 + pairs)
+        while self._at < len(self._blocks):
+            block = self._blocks[self._at]
+            feature_end, entry_end, slot_end = self._feature + n_features, self._entry + n_bins, self._slot + n_slots
+            if feature_end < len(block.starts) and entry_end <= len(block.bins) and slot_end <= len(block.sums):
+                return NodeHistogram(
+                    block.features[self._feature : feature_end],
+                    block.starts[self._feature : feature_end + 1],
+                    block.bins[self._entry : entry_end],
+                    block.sums[self._slot : slot_end],
+                )
+            self._at, self._feature, self._entry, self._slot = self._at + 1, 0, 0, 0
+        sizes = [max(size, self._LEAST) for size in (n_features + 1, n_features + 1, n_bins, n_slots)]
+        types = [np.int32, np.int32, np.int32, np.int64]
+        self._blocks.append(NodeHistogram(*map(np.empty, sizes, types)))
+        return self.take(n_features, n_bins, pairs)
+
+    def keep(self, node: NodeHistogram) -> None:
+        """What was taken last, cut to what is used of it, stays until `clear`."""
+        self._feature += len(node.starts)
+        self._entry += len(node.bins)
+        self._slot += len(node.sums)
+
+
 class SplitFinder:
     """Keeps the histograms of one range level by level, and finds each open node's best split.
 
-    `find` gets the histograms of the nodes that were built; the siblings' are parent - child, which is exact. Then
-    `apply` says which nodes are split, and the children are the next open nodes.
+    `add` gets the sums of each node that was built; the sibling's are parent - child, which is exact, and `find`
+    proposes. Then `apply` says which nodes are split, and the children are the next open nodes.
     """
 
     def __init__(self, features: FeatureRange, rule: SplitRule):
         self._range, self._rule = features, rule
-        self._bin_features = features.bin_features()
-        self._all = np.arange(features.n_features, dtype=np.int32)
+        most_bins = int(np.diff(features.bin_offsets).max(initial=0))
+        # Rows a multiple of 4 KiB apart would compete for the same few lines of the cache.
+        room = -(-(kernels.BATCH + 1 + most_bins) // 512) * 512 + 72
+        self._candidates = np.empty((kernels.N_FIELDS, room), np.int64)
+        self._room = _Room()
 
     def start_tree(self, steps: Steps) -> None:
         rule = self._rule
         self._constants = np.array([steps.grad, steps.hess, rule.reg_lambda, rule.reg_alpha, MIN_GAIN])
         self._least = least_units(rule.min_child_weight, steps.hess)
-        self._histograms: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        self._living: list[np.ndarray] = []
-        self._sums = np.zeros((0, 2), np.int64)
-        self._splits: list[tuple[int, bool]] | None = None
+        self._room.clear()
+        self._open: list[_Node] = []
+        self._parents: list[tuple[_Node, bool]] | None = None
+        self._parent_features = [np.arange(self._range.n_features, dtype=np.int32)]
 
     def apply(self, positions: list[int], build_left: list[bool]) -> None:
         """The open nodes to split, by position, and which child of each is built."""
-        self._splits = list(zip(positions, build_left, strict=True))
+        self._parents = [(self._open[i], left) for i, left in zip(positions, build_left, strict=True)]
+        self._parent_features = [self._open[i].histogram.features.copy() for i in positions for _ in range(2)]
+        self._open = []
 
-    def find(self, built: Histograms, totals: np.ndarray) -> tuple[Proposals, list[tuple[np.ndarray, np.ndarray]]]:
-        """The best split of each open node; and the features that lived in its parent, with whether they live on (uint8).
+    def add(self, sums: NodeSums) -> None:
+        """The sums of the root; or, split by split, those of the child that is built."""
+        if self._parents is None:
+            self._open.append(self._take(sums))
+            return
+        parent, build_left = self._parents[len(self._open) // 2]
+        pair = self._share_out(parent, sums)
+        self._open += pair if build_left else pair[::-1]
 
-        `totals` (int64, n_built x 2): sum_grad, sum_hess over all rows of the nodes built.
-        """
-        nodes = self._open(built, totals)
-        proposals, flags = Proposals.empty(len(nodes)), []
-        self._histograms, self._living = [], []
-        best, best_gain = np.zeros(7, np.int64), np.zeros(1)
-        for i, (histogram, parent_living, sums) in enumerate(nodes):
-            bins, grads, hesses = histogram
-            alive = np.empty(len(parent_living), np.uint8)
-            n_kept = kernels.find_split(
-                bins, grads, hesses, self._bin_features, self._range.bin_offsets, self._range.default_bins,
-                self._range.ids, parent_living, np.array([*sums, self._least]), self._constants,
-                alive, best, best_gain,
+    def find(self) -> Proposals:
+        """The best split of each open node."""
+        proposals = Proposals.empty(len(self._open))
+        best, best_gain = np.zeros(kernels.N_BEST, np.int64), np.zeros(1)
+        for i, node in enumerate(self._open):
+            grad, hess, _ = node.total
+            proposals.node_sums[i] = grad, hess
+            found = kernels.find_split(
+                node.histogram, node.pairs, self._range.bin_offsets, self._range.default_bins, self._range.ids,
+                np.array([grad, hess, self._least]), self._constants, self._candidates, best, best_gain,
             )  # fmt: skip
-            self._histograms.append((bins[:n_kept], grads[:n_kept], hesses[:n_kept]))
-            self._living.append(parent_living[alive.view(bool)])
-            flags.append((parent_living, alive))
-            proposals.node_sums[i] = sums
-            if best[kernels.FOUND] and best_gain[0] >= self._rule.gamma:
+            if found and best_gain[0] >= self._rule.gamma:
                 self._write(proposals, i, best, best_gain[0])
-        self._sums = proposals.node_sums
-        return proposals, flags
+        return proposals
+
+    def flags(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Of each open node: the features that lived in its parent (int32), and whether they live on (uint8)."""
+        flags, lives = [], np.zeros(self._range.n_features, np.uint8)
+        for node, features in zip(self._open, self._parent_features, strict=True):
+            lives[node.histogram.features] = 1
+            flags.append((features, lives[features]))
+            lives[node.histogram.features] = 0
+        return flags
 
     def _write(self, proposals: Proposals, i: int, best: np.ndarray, gain: float) -> None:
         feature = best[kernels.FEATURE]
@@ -149,32 +205,32 @@ class SplitFinder:
         proposals.default_left[i] = best[kernels.DEFAULT_LEFT]
         proposals.left_sums[i] = best[kernels.LEFT_GRAD], best[kernels.LEFT_HESS]
 
-    def _open(self, built: Histograms, totals: np.ndarray):
-        """(histogram, parent's living features, sums) of each open node; the root, or left, right, left, right."""
-        if self._splits is None:
-            return [(_own(built.node(0)), self._all, totals[0])]
-        nodes = []
-        for k, (position, build_left) in enumerate(self._splits):
-            child, living, sums = built.node(k), self._living[position], totals[k]
-            sibling = _subtract(self._histograms[position], child)
-            pair = [(_own(child), living, sums), (sibling, living, self._sums[position] - sums)]
-            nodes += pair if build_left else pair[::-1]
-        return nodes
+    def _take(self, sums: NodeSums) -> _Node:
+        """The root."""
+        bin_offsets = self._range.bin_offsets
+        room = self._room.take(self._range.n_features, int(bin_offsets[-1]), sums.pairs)
+        n_features = histogram_kernels.take(bin_offsets, sums.acc, sums.pairs, self._least, room)
+        root = _Node(_cut(room, n_features, sums.pairs), sums.pairs, sums.total)
+        self._room.keep(root.histogram)
+        return root
 
-    def living(self, i: int) -> np.ndarray:
-        """int32 ascending: the features that live in open node i."""
-        return self._living[i]
+    def _share_out(self, parent: _Node, sums: NodeSums) -> list[_Node]:
+        """The child that was built and its sibling; the parent's histogram is no more."""
+        held, rest = parent.histogram, parent.total - sums.total
+        room = self._room.take(len(held.features), len(held.bins), sums.pairs)
+        forms, counts = np.array([parent.pairs, sums.pairs, rest.needs_pairs]), np.zeros(4, np.int64)
+        histogram_kernels.share_out(held, sums.acc, forms, self._least, room, counts)
+        n_child, n_rest, n_taken, n_wrong = counts.tolist()
+        if n_wrong or sums.n_present not in (None, n_taken):
+            raise ProtocolError("a child's histogram is not part of its parent's")
+        child = _Node(_cut(room, n_child, sums.pairs), sums.pairs, sums.total)
+        self._room.keep(child.histogram)
+        return [child, _Node(_cut(held, n_rest, rest.needs_pairs), rest.needs_pairs, rest)]
 
 
-def _own(arrays):
-    """Arrays that may be changed."""
-    return tuple(np.array(a) for a in arrays)
-
-
-def _subtract(parent, child):
-    size = len(parent[0])
-    bins, grads, hesses = np.empty(size, np.int32), np.empty(size, np.int64), np.empty(size, np.int64)
-    end = histogram_kernels.subtract(*parent, *child, bins, grads, hesses)
-    if end < 0:
-        raise ProtocolError("a child's histogram is not part of its parent's")
-    return bins[:end], grads[:end], hesses[:end]
+def _cut(node: NodeHistogram, n_features: int, pairs: bool) -> NodeHistogram:
+    """What a kernel has written of `node`."""
+    end = node.starts[n_features]
+    return NodeHistogram(
+        node.features[:n_features], node.starts[: n_features + 1], node.bins[:end], node.sums[: end * (1 + pairs)]
+    )

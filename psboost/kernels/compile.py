@@ -35,4 +35,4 @@ def kernel(signature):
 
 def inline(function):
     """Decorator: a helper of kernels, compiled into each of its callers."""
-    return numba.njit(function, inline="never", nogil=True, error_model="numpy")
+    return numba.njit(function, forceinline=True, nogil=True, error_model="numpy")

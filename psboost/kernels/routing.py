@@ -11,25 +11,24 @@ from psboost.kernels.compile import IN, OUT, boolean, float32, int32, int64, ker
 def clear_bits(rows, node_of_row, node, words):
     """Clears the bit of every row of `rows` that is in `node`."""
     for row in rows:
-        if node_of_row[row] == node:
-            words[row >> 6] &= ~(uint64(1) << uint64(row & 63))
+        clears = uint64(node_of_row[uint64(row)] == node)
+        words[uint64(row) >> uint64(6)] &= ~(clears << uint64(row & 63))
 
 
 @kernel(int64(OUT[int32], IN[uint64], boolean, int32, int32, OUT[int32], OUT[int32]))
 def partition(rows, words, default_is_left, left_node, right_node, node_of_row, spare):
     """Puts the rows that go left before those that go right, both in the order they had; returns how many go left."""
     at, others = int64(0), int64(0)
+    kept = uint64(default_is_left)
     for k in range(len(rows)):
         row = rows[k]
-        keeps = (words[row >> 6] >> uint64(row & 63)) & uint64(1) != uint64(0)
-        if keeps == default_is_left:
-            rows[at] = row
-            node_of_row[row] = left_node
-            at += 1
-        else:
-            spare[others] = row
-            node_of_row[row] = right_node
-            others += 1
+        goes_left = (words[uint64(row) >> uint64(6)] >> uint64(row & 63)) & uint64(1) == kept
+        # Either way goes about as often: both are written, without a branch to guess, and one moves on.
+        rows[uint64(at)] = row
+        spare[uint64(others)] = row
+        node_of_row[uint64(row)] = left_node if goes_left else right_node
+        at += goes_left
+        others += not goes_left
     for k in range(others):
         rows[at + k] = spare[k]
     return at

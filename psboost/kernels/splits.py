@@ -1,11 +1,21 @@
 """Knows gains over sorted bins; does not know who sent them or what a feature is called outside."""
 
-from psboost.kernels.compile import IN, OUT, float64, inline, int32, int64, kernel, uint8
+from psboost.kernels.compile import IN, OUT, OUT2, boolean, float64, inline, int32, int64, kernel, uint64
+from psboost.kernels.histograms import NODE_HISTOGRAM, read
 
 # rule (float64): what a unit of grad and of hess is worth, and the regularisation
 GRAD_STEP, HESS_STEP, REG_LAMBDA, REG_ALPHA, MIN_GAIN = range(5)
 # best (int64): the split found; FOUND is 0 when there is none
-FOUND, FEATURE, BIN, DEFAULT_LEFT, LEFT_GRAD, LEFT_HESS, N_ENTRIES = range(7)
+FOUND, FEATURE, BIN, DEFAULT_LEFT, LEFT_GRAD, LEFT_HESS, N_BEST = range(7)
+
+# Candidates are tested many at once: those of several features together where these have few bins.
+BATCH = 256
+# candidates (int64, one a column): the sums of the left side with missing values on the right; what is missing; where
+# it is, feature << 32 | bin; which of the two ways may win: 1 missing right, 2 missing left
+_GRAD, _HESS, _MISSING_GRAD, _MISSING_HESS, _WHERE, _MAY_WIN, N_FIELDS = range(7)
+
+# A gain this much (relative) under the best one is under it after any rounding: each is a few operations of 1e-16.
+_SURELY_LESS = 1.0 - 1e-9
 
 
 @inline
@@ -19,8 +29,46 @@ def _score(grad, hess, rule):
 
 
 @inline
-def _consider(gain, feature, bin_in_feature, default_left, left_grad, left_hess, ids, best, best_gain):
-    """Keeps the split if it is better; on a tie the lower user number. Bins come ascending, missing right first."""
+def _may_win(left_grad, left_hess, node_sums, alpha, reg_lambda, bound):
+    """1 if the split is allowed and may gain `bound`, or else 0: all in whole steps, without branch or division.
+
+    L^2 / h + R^2 / k < bound is tested as L^2 k + R^2 h < bound h k.
+    """
+    right_hess = node_sums[1] - left_hess
+    left, right = float64(left_grad), float64(node_sums[0] - left_grad)
+    left -= min(max(left, -alpha), alpha)
+    right -= min(max(right, -alpha), alpha)
+    h, k = float64(left_hess) + reg_lambda, float64(right_hess) + reg_lambda
+    is_less = left * left * k + right * right * h < bound * h * k
+    return int64(left_hess >= node_sums[2]) & int64(right_hess >= node_sums[2]) & int64(not is_less)
+
+
+@inline
+def _mark(n, node_sums, alpha, reg_lambda, bound, candidates):
+    """Marks which of n candidates may gain `bound`; returns whether any does. Compiled to vector instructions."""
+    grads, hesses = candidates[_GRAD], candidates[_HESS]
+    missing_grads, missing_hesses = candidates[_MISSING_GRAD], candidates[_MISSING_HESS]
+    marks = candidates[_MAY_WIN]
+    sums = (node_sums[0], node_sums[1], node_sums[2])
+    any_mark = int64(0)
+    for i in range(n):
+        mark = _may_win(grads[i], hesses[i], sums, alpha, reg_lambda, bound)
+        grad, hess = grads[i] + missing_grads[i], hesses[i] + missing_hesses[i]
+        mark |= 2 * (int64(missing_hesses[i] > 0) & _may_win(grad, hess, sums, alpha, reg_lambda, bound))
+        marks[i] = mark
+        any_mark |= mark
+    return any_mark != 0
+
+
+@inline
+def _consider(grad, hess, where, default_left, parent_score, ids, node_sums, rule, best, best_gain):
+    """Keeps the split if it is better; on a tie the lower user number."""
+    feature = where >> int64(32)
+    gain = (
+        _score(float64(grad), float64(hess), rule)
+        + _score(float64(node_sums[0] - grad), float64(node_sums[1] - hess), rule)
+        - parent_score
+    )
     better = gain > best_gain[0]
     if not better and gain == best_gain[0] and best[FOUND] != 0:
         better = ids[feature] < ids[best[FEATURE]]
@@ -28,104 +76,130 @@ def _consider(gain, feature, bin_in_feature, default_left, left_grad, left_hess,
         best_gain[0] = gain
         best[FOUND] = 1
         best[FEATURE] = feature
-        best[BIN] = bin_in_feature
+        best[BIN] = where & int64(0xFFFFFFFF)
         best[DEFAULT_LEFT] = default_left
-        best[LEFT_GRAD] = left_grad
-        best[LEFT_HESS] = left_hess
+        best[LEFT_GRAD] = grad
+        best[LEFT_HESS] = hess
+
+
+@inline
+def _choose(n, parent_score, ids, node_sums, rule, candidates, best, best_gain):
+    """Keeps the best of the marked candidates. A feature's come with ascending bins, missing right first."""
+    for i in range(n):
+        mark = candidates[_MAY_WIN, i]
+        if mark == 0:
+            continue
+        grad, hess, where = candidates[_GRAD, i], candidates[_HESS, i], candidates[_WHERE, i]
+        if mark & 1:
+            _consider(grad, hess, where, 0, parent_score, ids, node_sums, rule, best, best_gain)
+        if mark & 2:
+            grad, hess = grad + candidates[_MISSING_GRAD, i], hess + candidates[_MISSING_HESS, i]
+            _consider(grad, hess, where, 1, parent_score, ids, node_sums, rule, best, best_gain)
+
+
+@inline
+def _add_bins(node, pairs, begin, end, first, node_sums, n, candidates):
+    """Adds the candidates of a feature whose unstored cells are missing, one for each bin; returns how many there are.
+
+    first + bin is what a candidate's field _WHERE says.
+    """
+    at = uint64(n)
+    if end - begin == 1:  # as in one-hot data: without the loops' preparations
+        grad, hess = read(node.sums, pairs, begin)
+        candidates[_GRAD, at], candidates[_HESS, at] = grad, hess
+        candidates[_MISSING_GRAD, at], candidates[_MISSING_HESS, at] = node_sums[0] - grad, node_sums[1] - hess
+        candidates[_WHERE, at] = first + node.bins[uint64(begin)]
+        return n + 1
+    grad, hess = int64(0), int64(0)
+    for k in range(begin, end):
+        bin_grad, bin_hess = read(node.sums, pairs, k)
+        grad += bin_grad
+        hess += bin_hess
+        candidates[_GRAD, at], candidates[_HESS, at], candidates[_WHERE, at] = grad, hess, first + node.bins[uint64(k)]
+        at += uint64(1)
+    grad, hess = node_sums[0] - grad, node_sums[1] - hess
+    for k in range(uint64(n), at):
+        candidates[_MISSING_GRAD, k], candidates[_MISSING_HESS, k] = grad, hess
+    return int64(at)
+
+
+@inline
+def _add_bins_and_zeros(node, pairs, begin, end, first, zero_bin, nan_bin, node_sums, n, candidates):
+    """The same where unstored cells are zeros, whose sums join those of zero_bin, and NaN, in nan_bin, is missing."""
+    zero_grad, zero_hess = node_sums[0], node_sums[1]
+    for k in range(begin, end):
+        grad, hess = read(node.sums, pairs, k)
+        zero_grad -= grad
+        zero_hess -= hess
+    missing_grad, missing_hess = int64(0), int64(0)
+    if node.bins[end - 1] == nan_bin:
+        end -= 1
+        missing_grad, missing_hess = read(node.sums, pairs, end)
+    zeros_due = zero_hess > 0
+    grad, hess = int64(0), int64(0)
+    n_before = n
+    for k in range(begin, end):
+        if zeros_due and zero_bin <= node.bins[k]:
+            zeros_due = False
+            grad += zero_grad
+            hess += zero_hess
+            if zero_bin < node.bins[k]:
+                candidates[_GRAD, n], candidates[_HESS, n], candidates[_WHERE, n] = grad, hess, first + zero_bin
+                n += 1
+        bin_grad, bin_hess = read(node.sums, pairs, k)
+        grad += bin_grad
+        hess += bin_hess
+        candidates[_GRAD, n], candidates[_HESS, n], candidates[_WHERE, n] = grad, hess, first + node.bins[k]
+        n += 1
+    if zeros_due:
+        grad, hess = grad + zero_grad, hess + zero_hess
+        candidates[_GRAD, n], candidates[_HESS, n], candidates[_WHERE, n] = grad, hess, first + zero_bin
+        n += 1
+    for k in range(n_before, n):
+        candidates[_MISSING_GRAD, k], candidates[_MISSING_HESS, k] = missing_grad, missing_hess
+    return n
 
 
 @kernel(
     int64(
-        OUT[int32], OUT[int64], OUT[int64], IN[int32], IN[int32], IN[int32], IN[int64], IN[int32],
-        IN[int64], IN[float64], OUT[uint8], OUT[int64], OUT[float64],
+        NODE_HISTOGRAM, boolean, IN[int32], IN[int32], IN[int64], IN[int64], IN[float64],
+        OUT2[int64], OUT[int64], OUT[float64],
     )
 )  # fmt: skip
-def find_split(
-    bins, grads, hesses, bin_features, bin_offsets, default_bins, ids, parent_living, node, rule,
-    living, best, best_gain,
-):  # fmt: skip
-    """Finds a node's best split, and drops its dead features (D3) from the histogram, in place; returns what is left.
+def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, candidates, best, best_gain):
+    """Finds a node's best split; returns 1 if there is one.
 
-    bins, grads, hesses   the node's histogram, compacted in place            # OUT
-    bin_features          int32: feature of a bin
-    bin_offsets           int32 (n_features + 1)
-    default_bins          int32 (n_features, 2 as pairs): the bin in the feature of value zero, or -1 if an unstored
-                          cell is missing (D9); and the bin in the feature that holds NaN, or -1
-    ids                   int64: user number of a feature
-    parent_living         int32 ascending: the features that lived in the node's parent
-    node                  int64: sum_grad, sum_hess of all rows, least sum_hess of a child
-    living                uint8 (as parent_living): 1 if the feature lives on  # OUT
+    node          the node's histogram; pairs: whether its sums are
+    bin_offsets   int32 (n_features + 1)
+    default_bins  int32 (n_features, 2 as pairs): the bin in the feature of value zero, or -1 if an unstored
+                  cell is missing (D9); and the bin in the feature that holds NaN, or -1
+    ids           int64: user number of a feature
+    node_sums     int64: sum_grad, sum_hess of all rows, least sum_hess of a child
+    candidates    int64 (N_FIELDS, BATCH + 1 + most bins of a feature): spare room  # OUT
     """
-    n_entries = len(bins)
-    total_grad, total_hess, least = node[0], node[1], node[2]
+    total_grad, total_hess = node_sums[0], node_sums[1]
     parent_score = _score(float64(total_grad), float64(total_hess), rule)
     best[FOUND] = 0
     best_gain[0] = rule[MIN_GAIN]
-    kept = int64(0)
-    begin = 0
-    position = 0
-    living[:] = 0
-    while begin < n_entries:
-        feature = bin_features[bins[begin]]
-        first_bin = bin_offsets[feature]
-        next_bin = bin_offsets[feature + 1]
-        stored_grad, stored_hess = int64(0), int64(0)
-        end = begin
-        while end < n_entries and bins[end] < next_bin:
-            stored_grad += grads[end]
-            stored_hess += hesses[end]
-            end += 1
-        if stored_hess < least:
-            begin = end
-            continue
-        while parent_living[position] < feature:
-            position += 1
-        living[position] = 1
-
-        zero_bin = default_bins[2 * feature]
-        nan_bin = default_bins[2 * feature + 1]
-        rest_grad, rest_hess = total_grad - stored_grad, total_hess - stored_hess
-        missing_grad, missing_hess = rest_grad, rest_hess
-        if zero_bin >= 0:
-            missing_grad, missing_hess = int64(0), int64(0)
-            if nan_bin >= 0 and bins[end - 1] == first_bin + nan_bin:
-                missing_grad, missing_hess = grads[end - 1], hesses[end - 1]
-        left_grad, left_hess = int64(0), int64(0)
-        zeros_due = zero_bin >= 0 and rest_hess > 0
-        k = begin
-        while k < end or zeros_due:
-            at_bin = bins[k] - first_bin if k < end else int32(2147483647)
-            if zeros_due and zero_bin <= at_bin:
-                left_grad += rest_grad
-                left_hess += rest_hess
-                zeros_due = False
-                if zero_bin < at_bin:
-                    at_bin = zero_bin
-            if k < end and bins[k] - first_bin == at_bin:
-                if at_bin == nan_bin:
-                    break
-                left_grad += grads[k]
-                left_hess += hesses[k]
-                k += 1
-            right_hess = total_hess - left_hess
-            if left_hess >= least and right_hess >= least:
-                gain = (
-                    _score(float64(left_grad), float64(left_hess), rule)
-                    + _score(float64(total_grad - left_grad), float64(right_hess), rule)
-                    - parent_score
-                )
-                _consider(gain, feature, at_bin, 0, left_grad, left_hess, ids, best, best_gain)
-            if missing_hess > 0 and left_hess + missing_hess >= least and right_hess - missing_hess >= least:
-                grad, hess = left_grad + missing_grad, left_hess + missing_hess
-                gain = (
-                    _score(float64(grad), float64(hess), rule)
-                    + _score(float64(total_grad - grad), float64(total_hess - hess), rule)
-                    - parent_score
-                )
-                _consider(gain, feature, at_bin, 1, grad, hess, ids, best, best_gain)
-        for k in range(begin, end):
-            bins[kept], grads[kept], hesses[kept] = bins[k], grads[k], hesses[k]
-            kept += 1
-        begin = end
-    best[N_ENTRIES] = kept
-    return kept
+    # In whole steps nothing has to be scaled for each candidate; steps are powers of two, so this is exact.
+    alpha, reg_lambda = rule[REG_ALPHA] / rule[GRAD_STEP], rule[REG_LAMBDA] / rule[HESS_STEP]
+    score_step = _SURELY_LESS / rule[GRAD_STEP] / rule[GRAD_STEP] * rule[HESS_STEP]
+    n_features = len(node.features)
+    n = int64(0)
+    for i in range(n_features):
+        feature = int64(node.features[i])
+        begin, end = int64(node.starts[i]), int64(node.starts[i + 1])
+        zero_bin, nan_bin = default_bins[2 * feature], default_bins[2 * feature + 1]
+        first_bin = int64(bin_offsets[feature])
+        first = (feature << int64(32)) - first_bin
+        if zero_bin < 0:
+            n = _add_bins(node, pairs, begin, end, first, node_sums, n, candidates)
+        else:
+            zero_bin, nan_bin = first_bin + zero_bin, first_bin + nan_bin if nan_bin >= 0 else int64(-1)
+            n = _add_bins_and_zeros(node, pairs, begin, end, first, zero_bin, nan_bin, node_sums, n, candidates)
+        if n >= BATCH or i == n_features - 1:
+            bound = (parent_score + best_gain[0]) * score_step
+            if _mark(n, node_sums, alpha, reg_lambda, bound, candidates):
+                _choose(n, parent_score, ids, node_sums, rule, candidates, best, best_gain)
+            n = int64(0)
+    return best[FOUND]

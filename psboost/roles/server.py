@@ -1,12 +1,11 @@
 """Knows a server's part of the training: merging, searching, routing; does not know rows' labels or values."""
 
 from functools import reduce
-from operator import add
 
 import numpy as np
 
 from psboost.boosting.growth import Frontier, feature_range
-from psboost.boosting.histogram import Histograms, side_by_side
+from psboost.boosting.histogram import HistogramMerger, Histograms
 from psboost.boosting.losses import Bounds
 from psboost.boosting.split import SplitFinder
 from psboost.data.sketches import CutPoints, Sketches
@@ -75,6 +74,7 @@ class Server(Role):
         locals_ = np.arange(len(ids)) - deal.shard_offsets[shards] + deal.shard_begins[shards]
         self._features = feature_range(ids, shards, locals_, cut_points, job.zero_as_missing)
         self._finder = SplitFinder(self._features, job.rule)
+        self._merger = HistogramMerger(int(self._features.bin_offsets[-1]))
         self._n_rows = deal.n_rows
         self._bounds = job.loss.bounds(deal.max_weight, deal.max_label)
 
@@ -106,26 +106,32 @@ class Server(Role):
         job = self._job
         pushed = yield from self.gather(PushHistograms, job.workers, tree=tree, level=level)
         with self.stage("merge"):
-            built = self._merge(pushed)
+            parts = self._decode(pushed)
             totals = sum(message.totals for message in pushed[:: job.n_feature_shards])
+        for node, total in enumerate(totals):
+            with self.stage("merge"):
+                sums = self._merger.sum(node, parts, total)
+            with self.stage("search"):
+                self._finder.add(sums)
         with self.stage("search"):
-            proposals, flags = self._finder.find(built, totals)
+            proposals = self._finder.find()
         living: tuple[np.ndarray, ...] = ()
         if not job.is_last(level):
             with self.stage("encode"):
+                flags = self._finder.flags()
                 living = tuple(self._pack_living(flags, c) for c in range(job.n_feature_shards))
         self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=living, **vars(proposals)))
 
-    def _merge(self, pushed: list[PushHistograms]) -> Histograms:
-        """Summed over row shards, feature shards side by side. `pushed`: row shard by row shard."""
-        parts, begins = [], []
+    def _decode(self, pushed: list[PushHistograms]) -> list[tuple[int, Histograms]]:
+        """The workers' histograms, each with its feature shard's first bin. `pushed`: row shard by row shard."""
         n_shards = self._job.n_feature_shards
+        parts = []
         for c in range(n_shards):
             offsets = self._features.bin_offsets[self._shard_offsets[c] : self._shard_offsets[c + 1] + 1]
-            of_shard = [decode_histograms(m.codec, m.arrays, offsets - offsets[0]) for m in pushed[c::n_shards]]
-            parts.append(reduce(add, of_shard))
-            begins.append(int(offsets[0]))
-        return side_by_side(parts, begins)
+            for message in pushed[c::n_shards]:
+                held = decode_histograms(message.codec, message.arrays, offsets - offsets[0])
+                parts.append((int(offsets[0]), held))
+        return parts
 
     def _pack_living(self, flags: list[tuple[np.ndarray, np.ndarray]], shard: int) -> np.ndarray:
         """The flags of one feature shard's features, node after node."""

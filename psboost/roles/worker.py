@@ -16,7 +16,6 @@ from psboost.data.sketches import CutPoints, Sketches
 from psboost.data.source import Counts, Rows, Source
 from psboost.errors import DataError
 from psboost.kernels import gradients as gradient_kernels
-from psboost.kernels import histograms as histogram_kernels
 from psboost.kernels import routing as routing_kernels
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role, worker_name
@@ -174,8 +173,9 @@ class Worker(Role):
             self._ids, np.full(n_features, self._c, np.int32), numbers, cut_points, job.zero_as_missing
         )
         self._finder = None if job.merges else SplitFinder(self._features, job.rule)
+        block = self._block
         self._builder = HistogramBuilder(
-            self._block.indptr, self._block.bins, self._block.bin_offsets, job.rows_per_sum(deal.n_rows)
+            block.indptr, block.bins, block.posting_offsets, block.posting_rows, block.bin_offsets
         )
         self._margins = np.zeros(self._n_rows, np.float32)
         self._grads, self._hesses = np.empty(self._n_train), np.empty(self._n_train)
@@ -218,8 +218,11 @@ class Worker(Role):
         build = [0]
         living = [self._split_by_server(np.arange(self._features.n_features, dtype=np.int32))]
         while True:
-            features = [np.concatenate(living[i]) for i in frontier.positions(build)]
-            self._send_histograms(tree, level, build, features)
+            if self._finder is not None:
+                self._propose(tree, level, build)
+            else:
+                features = [np.concatenate(living[i]) for i in frontier.positions(build)]
+                self._send_histograms(tree, level, build, features)
             [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
             positions = frontier.positions(splits.nodes)
             split = set(splits.nodes.tolist())
@@ -233,7 +236,8 @@ class Worker(Role):
             if splits.last:
                 leaves += frontier.open
                 break
-            living = self._living_of_children(living, positions, splits)
+            if self._finder is None:
+                living = self._living_of_children(living, positions, splits)
             build = [
                 left if build_left else right
                 for (_, left, right), build_left in zip(children, splits.build_left, strict=True)
@@ -255,32 +259,29 @@ class Worker(Role):
         return np.split(features, np.searchsorted(features, self._server_offsets[1:-1]))
 
     def _living_of_children(self, living, positions: list[int], splits: ApplySplits) -> list[list[np.ndarray]]:
-        if self._finder is not None:
-            alive = [self._split_by_server(self._finder.living(i)) for i in positions]
-        else:
-            by_server = []
-            for s, packed in enumerate(splits.living):
-                sizes = np.array([len(parts[s]) for parts in living])
-                flags = np.split(unpack_living(packed, int(sizes.sum())), np.cumsum(sizes)[:-1])
-                by_server.append(flags)
-            alive = [
-                [features[by_server[s][i] != 0] for s, features in enumerate(living[i])] for i in positions
-            ]
+        by_server = []
+        for s, packed in enumerate(splits.living):
+            sizes = np.array([len(parts[s]) for parts in living])
+            flags = np.split(unpack_living(packed, int(sizes.sum())), np.cumsum(sizes)[:-1])
+            by_server.append(flags)
+        alive = [[features[by_server[s][i] != 0] for s, features in enumerate(living[i])] for i in positions]
         return [features for features in alive for _ in ("left", "right")]
 
-    def _send_histograms(self, tree: int, level: int, nodes: list[int], living: list[np.ndarray]) -> None:
-        """Builds the histograms of `nodes`; sends each server its part (R > 1), or proposes splits (R = 1)."""
-        rows = [self._train.rows(node) for node in nodes]
-        with self.stage("build"):
-            built = self._builder.build(rows, living, self._packed)
-            totals = np.zeros((len(nodes), 2), np.int64)
-            for i, rows_of_node in enumerate(rows):
-                histogram_kernels.sum_packed(rows_of_node, self._packed, totals[i])
-        if self._finder is not None:
+    def _propose(self, tree: int, level: int, nodes: list[int]) -> None:
+        """Builds the histograms of `nodes` and proposes each open node's best split (R = 1)."""
+        for node in nodes:
+            with self.stage("build"):
+                sums = self._builder.sum(self._train.rows(node), self._packed)
             with self.stage("search"):
-                proposals, _ = self._finder.find(built, totals)
-            self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(proposals)))
-            return
+                self._finder.add(sums)
+        with self.stage("search"):
+            proposals = self._finder.find()
+        self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(proposals)))
+
+    def _send_histograms(self, tree: int, level: int, nodes: list[int], living: list[np.ndarray]) -> None:
+        """Builds the histograms of `nodes` and sends each server its part (R > 1)."""
+        with self.stage("build"):
+            built, totals = self._builder.build([self._train.rows(node) for node in nodes], living, self._packed)
         for s, server in enumerate(self._job.servers):
             with self.stage("encode"):
                 arrays = self._encode(built, int(self._server_offsets[s]), int(self._server_offsets[s + 1]))

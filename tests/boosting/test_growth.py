@@ -40,7 +40,6 @@ def test_zeros_as_values():
         if cuts:
             assert zero_bin == next(b for b, cut in enumerate(cuts) if cut > 0)
         assert nan_bin == (len(cuts) if has_missing else -1)
-    assert features.bin_features().tolist() == [0] * 5 + [2] * 2 + [3] * 2 + [4] * 3
     assert features.ids.tolist() == IDS.tolist() and features.n_features == 5
 
 
@@ -56,7 +55,6 @@ def test_no_features(zero_as_missing):
     nothing = CutPoints(np.zeros(1, np.int64), np.empty(0, np.float32), np.empty(0, np.uint8))
     features = feature_range(np.empty(0), np.empty(0), np.empty(0), nothing, zero_as_missing)
     assert features.n_features == 0 and features.bin_offsets.tolist() == [0]
-    assert len(features.bin_features()) == 0
     assert (features.ids.dtype, features.shards.dtype, features.bin_offsets.dtype) == (
         np.int64, np.int32, np.int32,
     )  # fmt: skip

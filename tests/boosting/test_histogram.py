@@ -1,16 +1,11 @@
-"""Histograms as a whole: built, cut, put side by side, added, beside the slow twin."""
-
-from functools import reduce
-from operator import add
+"""Histograms as a whole: built, cut, merged, beside the slow twin."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psboost.boosting.fixed_point import rows_per_sum
-from psboost.boosting.histogram import HistogramBuilder, Histograms, side_by_side
-from psboost.boosting.split import _subtract
+from psboost.boosting.histogram import HistogramBuilder, HistogramMerger, Histograms, Total
 from tests.naive import histograms as naive
 
 quick = settings(max_examples=60, deadline=None)
@@ -40,8 +35,21 @@ def pack(values):
     return np.array([(grad << 32) + hess for grad, hess in values], np.int64)
 
 
-def builder(rows, per_sum=65_535):
-    return HistogramBuilder(*csr(rows), BIN_OFFSETS, per_sum)
+def builder(rows, n_bins=20, bin_offsets=BIN_OFFSETS):
+    indptr, bins = csr(rows)
+    counts = np.bincount(bins, minlength=n_bins)
+    row_of_value = np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(indptr))
+    posting_rows = row_of_value[np.argsort(bins, kind="stable")]
+    return HistogramBuilder(indptr, bins, np.cumsum([0, *counts]), posting_rows, bin_offsets)
+
+
+def built(rows, which, values, living=None):
+    """The nodes as {bin: (grad, hess)}, their totals checked."""
+    which = [np.array(rows_of_node, np.int32) for rows_of_node in which]
+    histograms, totals = builder(rows).build(which, [ALL] * len(which) if living is None else living, pack(values))
+    expected = [list(naive.sums(rows_of_node.tolist(), values)) for rows_of_node in which]
+    assert totals.tolist() == expected and totals.shape == (len(which), 2)
+    return histograms
 
 
 def dicts(histograms):
@@ -70,32 +78,60 @@ def test_nodes_built_on_every_path(seed, n_rows, grad_bits, n_nodes):
         )
         for which, features in zip(members, living, strict=True)
     ]
-    ways = [rows_per_sum(grad_bits), 1]  # 1: every sum is wide
-    for per_sum in ways:
-        one = builder(rows, per_sum)
-        for _ in range(2):  # the accumulator is clean again after a call
-            assert dicts(one.build(members, living, pack(values))) == expected
+    one = builder(rows)
+    for _ in range(2):  # the accumulators are clean again after a call
+        histograms, totals = one.build(members, living, pack(values))
+        assert dicts(histograms) == expected
+        assert totals.tolist() == [list(naive.sums(which.tolist(), values)) for which in members]
 
 
-def test_sums_of_more_rows_than_a_packed_sum_holds():
-    rows, values = make_block(1, 5000)
-    which = np.arange(5000, dtype=np.int32)
-    whole = builder(rows).build([which], [ALL], pack(values))
-    parts = builder(rows, per_sum=1024).build([which], [ALL], pack(values))  # several packed sums, widened
-    wide = builder(rows, per_sum=1023).build([which], [ALL], pack(values))
-    assert dicts(whole) == dicts(parts) == dicts(wide) == [naive.build(rows, which.tolist(), values)]
+@pytest.mark.parametrize("order", ["ascending", "descending"])
+def test_a_builder_may_be_given_rows_that_move_afterwards(order):
+    """Small nodes of a block of many bins: what was added is cleared by the rows as they were."""
+    n_bins = 500
+    rows = [[b, b + 100] for b in range(300)]
+    one = builder(rows, n_bins, np.array([0, n_bins], np.int32))
+    packed = pack([(row - 7, row + 1) for row in range(len(rows))])
+    which = np.array([3, 50], np.int32)
+    for nodes in ([3, 50], [60, 61], [3, 299]):
+        which[:] = nodes if order == "ascending" else nodes[::-1]
+        sums = one.sum(which, packed)
+        assert np.flatnonzero(sums.acc).tolist() == sorted({b for row in nodes for b in rows[row]})
 
 
 @pytest.mark.parametrize("sign", [-1, 1])
-def test_worst_values_past_the_packed_limit(sign):
-    n_rows = rows_per_sum(16) + 5000
-    one = HistogramBuilder(
-        np.arange(n_rows + 1), np.zeros(n_rows, np.int32), np.array([0, 1], np.int32), rows_per_sum(16)
-    )
-    packed = np.full(n_rows, (sign * 2**15 << 32) + 2**15)
-    for n in (n_rows, rows_per_sum(16), rows_per_sum(16) + 1):
-        built = one.build([np.arange(n, dtype=np.int32)], [np.zeros(1, np.int32)], packed)
-        assert dicts(built) == [{0: (sign * n * 2**15, n * 2**15)}]
+@pytest.mark.parametrize("few", [0, 90_000])
+def test_worst_values_at_the_packed_limit(sign, few):
+    """Just below the limit sums are packed, at the limit they are not: by bins, and (few) by rows."""
+    n_rows = 2**16 + 1
+    rows = [[0]] * n_rows + [[1]] * few
+    one = builder(rows, 2, np.array([0, 2], np.int32))
+    packed = np.full(len(rows), (sign * 2**15 << 32) + 2**15)
+    for n in (2**16 - 1, 2**16, 2**16 + 1):
+        which = np.arange(n, dtype=np.int32)
+        assert one.sum(which, packed).pairs == (n >= 2**16)
+        histograms, totals = one.build([which], [np.zeros(1, np.int32)], packed)
+        assert dicts(histograms) == [{0: (sign * n * 2**15, n * 2**15)}]
+        assert totals.tolist() == [[sign * n * 2**15, n * 2**15]]
+
+
+def test_when_sums_need_pairs():
+    assert not Total(-5, 2**32 - 1, 2**31 - 1).needs_pairs
+    assert Total(-5, 2**32, 5).needs_pairs and Total(5, 7, 2**31).needs_pairs
+    assert Total(0, 1, None).needs_pairs and (Total(0, 1, None) - Total(0, 1, 5)).needs_pairs
+    assert Total(9, 8, 2**31) - Total(4, 2, 7) == (5, 6, 2**31 - 7)
+
+
+def merged(parts, n_bins=20):
+    """The nodes, as {bin: (grad, hess)}, of [(first bin, Histograms)]; and how many bins are said to be present."""
+    merger = HistogramMerger(n_bins)
+    nodes = []
+    for node in range(parts[0][1].n_nodes):
+        sums = merger.sum(node, parts, np.array([1, 2]))
+        pairs = sums.acc.reshape(-1, 2)
+        nodes.append({b: tuple(pairs[b].tolist()) for b in np.flatnonzero(pairs[:, 1]).tolist()})
+        assert (sums.pairs, sums.n_present, sums.total) == (True, len(nodes[-1]), (1, 2, None))
+    return nodes
 
 
 @quick
@@ -106,14 +142,12 @@ def test_row_shards_add_up_to_the_whole(seed, n_rows, n_shards):
     borders = [0, *borders, n_rows]
     shards = []
     for begin, end in zip(borders, borders[1:], strict=False):
-        members = [np.arange(0, end - begin, 2, dtype=np.int32), np.arange(1, end - begin, 2, dtype=np.int32)]
+        members = [list(range(0, end - begin, 2)), list(range(1, end - begin, 2))]
         if begin % 2:
             members.reverse()
-        shards.append(builder(rows[begin:end]).build(members, [ALL, ALL], pack(values[begin:end])))
-    whole = [np.arange(0, n_rows, 2, dtype=np.int32), np.arange(1, n_rows, 2, dtype=np.int32)]
-    expected = builder(rows).build(whole, [ALL, ALL], pack(values))
-    assert dicts(reduce(add, shards)) == dicts(expected)
-    assert dicts(reduce(add, shards[::-1])) == dicts(expected)
+        shards.append((0, built(rows[begin:end], members, values[begin:end])))
+    expected = dicts(built(rows, [range(0, n_rows, 2), range(1, n_rows, 2)], values))
+    assert merged(shards) == merged(shards[::-1]) == expected
 
 
 @quick
@@ -122,13 +156,9 @@ def test_parent_is_left_plus_right(seed, n_rows):
     rows, values = make_block(seed, n_rows)
     goes_left = np.random.default_rng(seed).random(n_rows) < 0.4
     which = [np.arange(n_rows), np.flatnonzero(goes_left), np.flatnonzero(~goes_left)]
-    built = builder(rows).build([w.astype(np.int32) for w in which], [ALL] * 3, pack(values))
-    parent, left, right = (built.node(i) for i in range(3))
-    in_dicts = dicts(built)
-    assert in_dicts[0] == naive.merge(in_dicts[1], in_dicts[2])
-    for rest, expected in ((_subtract(parent, left), right), (_subtract(parent, right), left)):
-        for got, wanted in zip(rest, expected, strict=True):
-            np.testing.assert_array_equal(got, wanted)
+    parent, left, right = dicts(built(rows, which, values))
+    assert parent == naive.merge(left, right)
+    assert naive.subtract(parent, left) == right and naive.subtract(parent, right) == left
 
 
 @quick
@@ -136,7 +166,7 @@ def test_parent_is_left_plus_right(seed, n_rows):
 def test_ranges_cut_out_and_put_side_by_side(seed, n_rows, first, second):
     rows, values = make_block(seed, n_rows)
     which = [np.arange(k, n_rows, 3, dtype=np.int32) for k in range(3)]
-    whole = builder(rows).build(which, [ALL] * 3, pack(values))
+    whole = built(rows, which, values)
     a, b = sorted((first, second))
     edges = [(0, a), (a, b), (b, 20)]
     parts = [whole.restrict(*edge) for edge in edges]
@@ -144,15 +174,17 @@ def test_ranges_cut_out_and_put_side_by_side(seed, n_rows, first, second):
         for got, wanted in zip(dicts(part), dicts(whole), strict=True):
             moved = {bin_ + begin: sums for bin_, sums in got.items()}
             assert moved == naive.restrict(wanted, range(begin, end))
-    assert dicts(side_by_side(parts, np.array([0, a, b]))) == dicts(whole)
-    assert side_by_side([whole], np.array([0])) is whole
+    assert merged([(0, parts[0]), (a, parts[1]), (b, parts[2])]) == dicts(whole)
 
 
 def test_no_nodes_and_no_features():
     empty = Histograms.empty(2)
-    assert (empty.n_nodes, dicts(empty + empty)) == (2, [{}, {}])
+    assert (empty.n_nodes, dicts(empty)) == (2, [{}, {}])
+    assert merged([(0, empty), (3, empty)]) == [{}, {}]
     assert dicts(empty.restrict(0, 5)) == [{}, {}]
-    assert builder([]).build([], [], np.empty(0, np.int64)).n_nodes == 0
-    nothing = HistogramBuilder(np.zeros(4, np.int64), np.empty(0, np.int32), np.zeros(1, np.int32), 10)
+    assert built([], [], []).n_nodes == 0
+    nothing = builder([[], [], []], 0, np.zeros(1, np.int32))
     rows = [np.arange(3, dtype=np.int32)]
-    assert dicts(nothing.build(rows, [np.empty(0, np.int32)], np.ones(3, np.int64))) == [{}]
+    for _ in range(2):
+        histograms, totals = nothing.build(rows, [np.empty(0, np.int32)], np.ones(3, np.int64))
+        assert (dicts(histograms), totals.tolist()) == ([{}], [[0, 3]])

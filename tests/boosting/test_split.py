@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psboost.boosting.fixed_point import Steps
-from psboost.boosting.histogram import Histograms
+from psboost.boosting.histogram import NodeSums, Total
 from psboost.boosting.split import MIN_GAIN, FeatureRange, Proposals, SplitFinder, SplitRule, better
 from psboost.errors import ProtocolError
 from tests.naive import histograms as naive_histograms
@@ -57,23 +57,22 @@ def make_range(ids, n_bins, zeros):
     )
 
 
-def histograms_of(dicts):
-    sums = [list(d.values()) for d in dicts]
-    flat = np.array([pair for node in sums for pair in node], np.int64).reshape(-1, 2)
-    return Histograms(
-        np.cumsum([0, *map(len, sums)]),
-        np.array([b for d in dicts for b in d], np.int32),
-        flat[:, 0].copy(),
-        flat[:, 1].copy(),
-    )
+def sums_of(histogram, total, n_bins, packed):
+    """A node's sums in an accumulator. Those of packed ones say what they need to be packed."""
+    acc = np.zeros((n_bins, 2), np.int64)
+    for bin_, sums in histogram.items():
+        acc[bin_] = sums
+    if packed:
+        return NodeSums((acc[:, 0] << 32) + acc[:, 1], False, Total(*total, sum(map(abs, acc[:, 0].tolist()))))
+    return NodeSums(acc.reshape(-1), True, Total(*total, None), len(histogram))
 
 
 @settings(max_examples=80, deadline=None)
 @given(
     st.integers(0, 2**32), st.sampled_from([0.0, 1.0, 2.5]), st.sampled_from([0.0, 0.5, 3.0]),
-    st.booleans(), st.sampled_from([0.0, 0.5]),
+    st.booleans(), st.sampled_from([0.0, 0.5]), st.booleans(),
 )  # fmt: skip
-def test_levels_of_a_tree(seed, min_child_weight, gamma, zeros_count, reg_alpha):
+def test_levels_of_a_tree(seed, min_child_weight, gamma, zeros_count, reg_alpha, packed):
     """Only one child of each split is built; both children's best splits are those of the brute force."""
     rng = np.random.default_rng(seed)
     ids, n_cuts = [9, 4, 30, 2], [3, 2, 4, 1]
@@ -98,16 +97,15 @@ def test_levels_of_a_tree(seed, min_child_weight, gamma, zeros_count, reg_alpha)
         as_bins = [[begins[f] + b for f, b in rows[i].items() if f in living] for i in which]
         return naive_histograms.build(as_bins, range(len(which)), [values[i] for i in which])
 
-    def totals(nodes):
-        return np.array([naive_histograms.sums(which, values) for which in nodes], np.int64).reshape(-1, 2)
-
     for _ in range(2):  # a second tree starts anew
         finder.start_tree(STEPS)
         nodes, lived = [list(range(len(rows)))], [set(ids)]
         built = [0]
         for _level in range(3):
-            in_bins = histograms_of([histogram(nodes[i], lived[i]) for i in built])
-            proposals, flags = finder.find(in_bins, totals([nodes[i] for i in built]))
+            for i in built:
+                total = naive_histograms.sums(nodes[i], values)
+                finder.add(sums_of(histogram(nodes[i], lived[i]), total, sum(n_bins), packed))
+            proposals, flags = finder.find(), finder.flags()
             chosen, children, next_lived, build_left = [], [], [], []
             for i, which in enumerate(nodes):
                 node_rows, node_values = [rows[r] for r in which], [values[r] for r in which]
@@ -116,7 +114,6 @@ def test_levels_of_a_tree(seed, min_child_weight, gamma, zeros_count, reg_alpha)
                 parents, alive = flags[i]
                 assert {ids[f] for f in parents} == lived[i]
                 assert {ids[f] for f, a in zip(parents, alive, strict=True) if a} == living
-                assert {ids[f] for f in finder.living(i)} == living
                 best = naive.find_split(node_rows, node_values, by_id, naive_rule)
                 if best is None or best[0] < gamma:
                     assert proposals.gains[i] == -np.inf and proposals.features[i] == -1
@@ -140,28 +137,40 @@ def test_levels_of_a_tree(seed, min_child_weight, gamma, zeros_count, reg_alpha)
             built = [2 * k + (not left) for k, left in enumerate(build_left)]
 
 
-def test_a_child_that_is_not_part_of_its_parent():
-    finder = SplitFinder(make_range([1], [2], [(None, None)]), SplitRule(1.0, 0.0, 0.0, 0.0))
+@pytest.mark.parametrize("child", [{0: (-4, 3)}, {0: (-4, 2), 2: (1, 1)}])
+def test_a_child_that_is_not_part_of_its_parent(child):
+    finder = SplitFinder(make_range([1, 2], [2, 2], [(None, None)] * 2), SplitRule(1.0, 0.0, 0.0, 0.0))
     finder.start_tree(STEPS)
-    finder.find(histograms_of([{0: (-4, 2), 1: (4, 2)}]), np.array([[0, 4]]))
+    finder.add(sums_of({0: (-4, 2), 1: (4, 2)}, (0, 4), 4, packed=False))
+    finder.find()
     finder.apply([0], [True])
     with pytest.raises(ProtocolError, match="not part of its parent"):
-        finder.find(histograms_of([{0: (-4, 3)}]), np.array([[-4, 3]]))
+        finder.add(sums_of(child, (-4, 3), 4, packed=False))
 
 
 def test_no_features():
     finder = SplitFinder(make_range([], [], []), SplitRule(1.0, 0.0, 0.0, 1.0))
-    finder.start_tree(STEPS)
-    proposals, flags = finder.find(Histograms.empty(1), np.array([[3, 4]]))
-    assert proposals.gains.tolist() == [-np.inf] and proposals.node_sums.tolist() == [[3, 4]]
-    assert [len(array) for array in flags[0]] == [0, 0]
+    for _ in range(2):
+        finder.start_tree(STEPS)
+        finder.add(sums_of({}, (3, 4), 0, packed=True))
+        proposals = finder.find()
+        assert proposals.gains.tolist() == [-np.inf] and proposals.node_sums.tolist() == [[3, 4]]
+        assert [len(array) for array in finder.flags()[0]] == [0, 0]
 
 
-def test_the_finder_leaves_the_histograms_that_it_is_given_alone():
-    finder = SplitFinder(make_range([1, 2], [2, 1], [(None, None)] * 2), SplitRule(1.0, 0.0, 0.0, 4.0))
-    finder.start_tree(STEPS)
-    built = histograms_of([{0: (-9, 9), 1: (9, 9), 2: (1, 1)}])
-    for array in (built.bins, built.grads, built.hesses):
-        array.flags.writeable = False  # as they come from a message
-    finder.find(built, np.array([[1, 19]]))
-    assert finder.living(0).tolist() == [0]
+def test_sums_are_packed_as_soon_as_they_fit():
+    """A root in pairs, both of its children packed: each finds the split that it finds in pairs."""
+    wide = {0: (-(2**31), 2**20), 1: (2**10, 2**20), 2: (5, 2**10), 3: (-7, 2**12)}
+    child = {0: (-(2**31), 2**20), 3: (-6, 2**11)}
+    sums = [(wide, (100 - 2**31, 2**22), 2**31 + 2**10 + 12), (child, (-(2**31) - 6, 2**21), 2**31 - 1)]
+    found = []
+    for packs in (False, True):
+        finder = SplitFinder(make_range([4, 9], [2, 2], [(None, None)] * 2), SplitRule(1.0, 0.0, 0.0, 1.0))
+        finder.start_tree(STEPS)
+        for i, (histogram, total, size) in enumerate(sums):
+            given_ = sums_of(histogram, total, 4, packed=packs and i == 1)
+            finder.add(NodeSums(given_.acc, given_.pairs, Total(*total, size if packs else None)))
+            proposals = finder.find()
+            finder.apply([0], [True])
+        found.append([array.tolist() for array in vars(proposals).values()])
+    assert found[0] == found[1] and len(found[0][0]) == 2

@@ -36,6 +36,13 @@ def arrays(rows, values, which):
     return indptr, np.array([b for row in rows for b in row], np.int32), np.array(which, np.int32), packed
 
 
+def postings(rows):
+    """The rows of each bin."""
+    of_bins = [[row for row, held in enumerate(rows) if b in held] for b in range(N_BINS)]
+    offsets = np.cumsum([0, *map(len, of_bins)])
+    return offsets, np.array([row for of_bin in of_bins for row in of_bin], np.int32)
+
+
 def empty_lists(size):
     return np.empty(size, np.int32), np.empty(size, np.int64), np.empty(size, np.int64)
 
@@ -60,82 +67,139 @@ def test_build_and_extract(kernels, block, features, begin):
     expected = naive.restrict(naive.build(*block[0:1], block[2], block[1]), living)
     features = np.array(features, np.int32)
 
-    acc = np.zeros(N_BINS, np.int64)
-    kernels.build(indptr, bins, which, packed, acc)
-    out = empty_lists(begin + N_BINS)
-    end = kernels.extract(features, BIN_OFFSETS, acc, begin, *out)
-    assert as_dict(*(array[begin:end] for array in out)) == expected
-
-    wide = np.zeros(2 * N_BINS, np.int64)
-    kernels.build_wide(indptr, bins, which, packed, wide)
-    out = empty_lists(begin + N_BINS)
-    end = kernels.extract_wide(features, BIN_OFFSETS, wide, begin, *out)
-    assert as_dict(*(array[begin:end] for array in out)) == expected
-
-    twice = wide.copy()
-    kernels.widen(acc.copy(), twice)
-    np.testing.assert_array_equal(twice, 2 * wide)
-    kernels.clear(indptr, bins, which, acc)
-    assert not acc.any()
+    posting_offsets, posting_rows = postings(block[0])
+    in_node = np.zeros(len(packed), np.int64)
+    in_node[which] = packed[which]
+    for pairs, by_rows, by_bins in (
+        (False, kernels.build, kernels.build_by_bins),
+        (True, kernels.build_pairs, kernels.build_pairs_by_bins),
+    ):
+        acc, again = np.zeros(N_BINS * (1 + pairs), np.int64), np.full(N_BINS * (1 + pairs), 77)
+        by_rows(indptr, bins, which, packed, acc)
+        by_bins(posting_offsets, posting_rows, in_node, again)
+        np.testing.assert_array_equal(acc, again)
+        out = empty_lists(begin + N_BINS)
+        end = kernels.extract(features, BIN_OFFSETS, acc, pairs, begin, *out)
+        assert as_dict(*(array[begin:end] for array in out)) == expected
+        kernels.clear(indptr, bins, which, 1 + pairs, acc)
+        assert not acc.any()
 
 
 @WAYS
 @quick
 @given(blocks())
-def test_sum_packed(kernels, block):
-    _, _, which, packed = arrays(*block)
-    sums = np.array([-5, 7])
-    kernels.sum_packed(which, packed, sums)
-    expected = naive.sums(block[2], block[1])
-    assert sums.tolist() == [expected[0] - 5, expected[1] + 7]
+def test_sum_node(kernels, block):
+    indptr, _, which, packed = arrays(*block)
+    sums = np.array([-5, 7, 9, 11])
+    kernels.sum_node(indptr, which, packed, sums)
+    rows, values, _ = block
+    expected = naive.sums(block[2], values)
+    sizes = sum(abs(values[row][0]) for row in block[2])
+    assert sums.tolist() == [*expected, sizes, sum(len(rows[row]) for row in block[2])]
 
 
 HISTOGRAMS = st.dictionaries(
-    st.integers(0, 30), st.tuples(st.integers(-(2**50), 2**50), st.integers(1, 2**50)), max_size=9
+    st.integers(0, N_BINS - 1), st.tuples(st.integers(-(2**50), 2**50), st.integers(1, 2**50)), max_size=9
 ).map(lambda histogram: dict(sorted(histogram.items())))
 
 
 @WAYS
 @quick
-@given(st.lists(st.tuples(HISTOGRAMS, HISTOGRAMS), max_size=3))
-def test_merge(kernels, pairs):
-    def joined(which):
-        lists = [as_lists(pair[which]) for pair in pairs]
-        offsets = np.cumsum([0, *(len(bins) for bins, _, _ in lists)])
-        return offsets, *(
-            np.concatenate([np.empty(0, dtype), *(parts[k] for parts in lists)]).astype(dtype)
-            for k, dtype in enumerate((np.int32, np.int64, np.int64))
-        )
+@given(st.lists(HISTOGRAMS, max_size=4), st.integers(0, 3))
+def test_scatter_merges(kernels, histograms_of_shards, first_bin):
+    acc, merged = np.zeros(2 * (first_bin + N_BINS), np.int64), {}
+    for histogram in histograms_of_shards:
+        n_new = kernels.scatter(*as_lists(histogram), first_bin, acc)
+        assert n_new == len(histogram.keys() - merged.keys())
+        merged = naive.merge(merged, histogram)
+    held = acc.reshape(-1, 2)
+    assert {b: tuple(held[first_bin + b].tolist()) for b in merged} == merged
+    assert np.count_nonzero(held[:, 1]) == len(merged)
+    for histogram in histograms_of_shards:
+        kernels.clear_pairs(as_lists(histogram)[0], first_bin, acc)
+    assert not acc.any()
 
-    a, b = joined(0), joined(1)
-    out = np.empty(len(pairs) + 1, np.int64), *empty_lists(len(a[1]) + len(b[1]))
-    kernels.merge(*a, *b, *out)
-    for node, (first, second) in enumerate(pairs):
-        part = slice(out[0][node], out[0][node + 1])
-        assert as_dict(*(array[part] for array in out[1:])) == naive.merge(first, second)
+
+def room(size, pairs):
+    n_features = len(BIN_OFFSETS) - 1
+    return histograms.NodeHistogram(
+        np.empty(n_features, np.int32), np.empty(n_features + 1, np.int32),
+        np.empty(size, np.int32), np.empty(size * (1 + pairs), np.int64),
+    )  # fmt: skip
+
+
+def accumulator(histogram, pairs):
+    acc = np.zeros((N_BINS, 2), np.int64)
+    for b, sums in histogram.items():
+        acc[b] = sums
+    return acc.reshape(-1) if pairs else (acc[:, 0] << 32) + acc[:, 1]
+
+
+def as_node(histogram, pairs, kernels, least=1):
+    """`take` on the histogram, and how many features live."""
+    node = room(N_BINS, pairs)
+    n_living = kernels.take(BIN_OFFSETS, accumulator(histogram, pairs), pairs, least, node)
+    return cut(node, n_living, pairs), n_living
+
+
+def cut(node, n_living, pairs):
+    end = node.starts[n_living]
+    return histograms.NodeHistogram(
+        node.features[:n_living], node.starts[: n_living + 1], node.bins[:end], node.sums[: end * (1 + pairs)]
+    )
+
+
+def node_dict(node, pairs):
+    """{feature: {bin: sums}}"""
+    if pairs:
+        grads, hesses = node.sums[::2], node.sums[1::2]
+    else:
+        grads, hesses = node.sums >> 32, node.sums & 0xFFFFFFFF
+    return {
+        int(feature): as_dict(*(array[begin:end] for array in (node.bins, grads, hesses)))
+        for feature, begin, end in zip(node.features, node.starts, node.starts[1:], strict=False)
+    }
+
+
+SMALL = st.dictionaries(
+    st.integers(0, N_BINS - 1), st.tuples(st.integers(-(2**27), 2**27), st.integers(1, 2**28)), max_size=N_BINS
+).map(lambda histogram: dict(sorted(histogram.items())))
+LEAST = st.sampled_from([1, 1, 2**20, 2**28, 2**29])
 
 
 @WAYS
 @quick
-@given(HISTOGRAMS, st.data())
-def test_subtract(kernels, parent, data):
+@given(SMALL, st.booleans(), LEAST)
+def test_take(kernels, histogram, pairs, least):
+    node, _ = as_node(histogram, pairs, kernels, least)
+    assert node_dict(node, pairs) == naive.by_feature(histogram, BIN_OFFSETS.tolist(), least)
+
+
+@WAYS
+@quick
+@given(SMALL, LEAST, st.sampled_from([(0, 0, 0), (1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1)]), st.data())
+def test_share_out(kernels, parent, least, forms, data):
     child = {}
     for bin_, (grad, hess) in parent.items():
         if data.draw(st.booleans()):
-            taken = data.draw(st.sampled_from([1, hess, hess, hess + 1]))
-            child[bin_] = (grad if taken == hess else 5, taken)
-    if data.draw(st.integers(0, 5)) == 0:
-        child = dict(sorted({**child, data.draw(st.sampled_from([-1, 31, 40])): (1, 1)}.items()))
-    out = empty_lists(len(parent))
-    end = kernels.subtract(*as_lists(parent), *as_lists(child), *out)
-    expected = naive.subtract(parent, child)
-    if expected is None:
-        assert end == -1
-    else:
-        assert as_dict(*(array[:end] for array in out)) == expected
-        # What was taken away gives the parent again when it is added.
-        size = len(parent) + len(child)
-        sums = np.empty(2, np.int64), *empty_lists(size)
-        rest = [array[:end].copy() for array in out]
-        kernels.merge(np.array([0, end]), *rest, np.array([0, len(child)]), *as_lists(child), *sums)
-        assert as_dict(*(array[: sums[0][1]] for array in sums[1:])) == parent
+            taken = data.draw(st.sampled_from([1, hess // 2 + 1, hess]))
+            child[bin_] = (grad if taken == hess else grad // 3, taken)
+    node, _ = as_node(parent, forms[0], kernels)
+    one, counts = room(len(node.bins), forms[1]), np.zeros(4, np.int64)
+    args = node, accumulator(child, forms[1]), np.array(forms, bool), least, one, counts
+    kernels.share_out(*args)
+    n_child, n_rest, n_taken, n_wrong = counts.tolist()
+    rest = naive.subtract(parent, child)
+    offsets = BIN_OFFSETS.tolist()
+    assert node_dict(cut(one, n_child, forms[1]), forms[1]) == naive.by_feature(child, offsets, least)
+    assert node_dict(cut(node, n_rest, forms[2]), forms[2]) == naive.by_feature(rest, offsets, least)
+    assert (n_taken, n_wrong) == (len(child), 0)
+
+
+@WAYS
+def test_share_out_counts_what_cannot_be(kernels):
+    node, _ = as_node({0: (5, 4), 1: (5, 4), 3: (1, 1)}, True, kernels)
+    child = {0: (5, 5), 1: (5, 4), 2: (7, 7), 11: (1, 1)}
+    counts = np.zeros(4, np.int64)
+    kernels.share_out(node, accumulator(child, True), np.ones(3, bool), 1, room(3, True), counts)
+    assert counts[2:].tolist() == [2, 1]  # bins 2 and 11 are not the node's

@@ -1,7 +1,6 @@
 """find_split beside a brute force over every partition of the rows, compiled and as plain Python."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psboost.kernels import splits
+from psboost.kernels.histograms import NodeHistogram
 from tests.naive import splits as naive
 from tests.plain import both_ways
 
@@ -22,13 +22,6 @@ RULES = st.builds(
     min_gain=st.sampled_from([1e-6, 1e-6, 0.5, 20.0]),
     least=st.sampled_from([1, 1, 2, 5, 12]),
 )
-
-
-@dataclass
-class Found:
-    split: tuple | None
-    living: list
-    kept: dict  # {user feature: {bin: sums}}
 
 
 @st.composite
@@ -54,59 +47,50 @@ def nodes(draw):
     return rows, values, features, n_bins
 
 
-def find(kernels, rows, values, features, n_bins, rule, lived=None):
-    """find_split on the node's histogram; its answer in the user's numbers."""
+def find(kernels, rows, values, features, n_bins, rule, lived=None, pairs=True):
+    """find_split on the histogram of the node's living features; its answer in the user's numbers."""
     ids = list(features)
     bin_offsets = np.cumsum([0, *n_bins.values()]).astype(np.int32)
-    histogram = {}
-    for row, (grad, hess) in zip(rows, values, strict=True):
-        for feature, bin_ in row.items():
-            if hess and (lived is None or feature in lived):
-                bin_id = int(bin_offsets[ids.index(feature)]) + bin_
-                sums = histogram.get(bin_id, (0, 0))
-                histogram[bin_id] = sums[0] + grad, sums[1] + hess
-    bins = np.array(sorted(histogram), np.int32)
-    grads = np.array([histogram[b][0] for b in sorted(histogram)], np.int64)
-    hesses = np.array([histogram[b][1] for b in sorted(histogram)], np.int64)
+    living = [f for f in ids if (lived is None or f in lived) and naive.lives(rows, values, f, rule.least)]
+    sums, bins, starts = [], [], [0]
+    for feature in living:
+        held = {}
+        for row, (grad, hess) in zip(rows, values, strict=True):
+            if hess and feature in row:
+                before = held.get(row[feature], (0, 0))
+                held[row[feature]] = before[0] + grad, before[1] + hess
+        for bin_ in sorted(held):
+            bins.append(int(bin_offsets[ids.index(feature)]) + bin_)
+            sums += held[bin_] if pairs else [(held[bin_][0] << 32) + held[bin_][1]]
+        starts.append(len(bins))
+    node = NodeHistogram(
+        np.array([ids.index(feature) for feature in living], np.int32), np.array(starts, np.int32),
+        np.array(bins, np.int32), np.array(sums, np.int64),
+    )  # fmt: skip
     default_bins = np.array([-1 if b is None else b for pair in features.values() for b in pair], np.int32)
-    parents = [i for i, feature in enumerate(ids) if lived is None or feature in lived]
-    living = np.full(len(parents), 9, np.uint8)
-    best, best_gain = np.zeros(7, np.int64), np.zeros(1)
-    bin_features = np.repeat(np.arange(len(ids), dtype=np.int32), list(n_bins.values()))
-    n_kept = kernels.find_split(
-        bins, grads, hesses, bin_features, bin_offsets, default_bins,
-        np.array(ids, np.int64), np.array(parents, np.int32),
+    best, best_gain = np.zeros(splits.N_BEST, np.int64), np.zeros(1)
+    found = kernels.find_split(
+        node, pairs, bin_offsets, default_bins, np.array(ids, np.int64),
         np.array([*naive.sums_of(range(len(rows)), values), rule.least]),
         np.array([rule.grad_step, rule.hess_step, rule.reg_lambda, rule.reg_alpha, rule.min_gain]),
-        living, best, best_gain,
+        np.empty((splits.N_FIELDS, splits.BATCH + 1 + max(n_bins.values())), np.int64), best, best_gain,
     )  # fmt: skip
-    split = None
-    if best[splits.FOUND]:
-        split = (
-            best_gain[0], ids[best[splits.FEATURE]], best[splits.BIN], best[splits.DEFAULT_LEFT],
-            (best[splits.LEFT_GRAD], best[splits.LEFT_HESS]),
-        )  # fmt: skip
-    assert best[splits.N_ENTRIES] == n_kept
-    kept = {}
-    for bin_id, grad, hess in zip(bins[:n_kept], grads[:n_kept], hesses[:n_kept], strict=True):
-        assert histogram[bin_id] == (grad, hess)
-        f = int(np.searchsorted(bin_offsets, bin_id, side="right")) - 1
-        kept.setdefault(ids[f], {})[int(bin_id - bin_offsets[f])] = int(hess)
-    return Found(split, [ids[i] for i, alive in zip(parents, living, strict=True) if alive == 1], kept)
+    assert found == best[splits.FOUND]
+    if not found:
+        return None
+    return (
+        best_gain[0], ids[best[splits.FEATURE]], best[splits.BIN], best[splits.DEFAULT_LEFT],
+        (best[splits.LEFT_GRAD], best[splits.LEFT_HESS]),
+    )  # fmt: skip
 
 
 @WAYS
 @settings(max_examples=400, deadline=None)
-@given(nodes(), RULES)
-def test_the_best_of_all_splits(kernels, node, rule):
+@given(nodes(), RULES, st.booleans())
+def test_the_best_of_all_splits(kernels, node, rule, pairs):
     rows, values, features, n_bins = node
-    found = find(kernels, rows, values, features, n_bins, rule)
-    assert found.split == naive.find_split(rows, values, features, rule)
-    living = [f for f in features if naive.lives(rows, values, f, rule.least)]
-    assert found.living == living
-    for feature in features:
-        held = {row[feature] for row, (_, hess) in zip(rows, values, strict=True) if feature in row and hess}
-        assert found.kept.get(feature, {}).keys() == (held if feature in living else set())
+    found = find(kernels, rows, values, features, n_bins, rule, pairs=pairs)
+    assert found == naive.find_split(rows, values, features, rule)
 
 
 @WAYS
@@ -117,8 +101,45 @@ def test_features_that_died_above_are_left_out(kernels, node, rule, data):
     lived = {f for f in features if data.draw(st.booleans())}
     found = find(kernels, rows, values, features, n_bins, rule, lived)
     among = {f: pair for f, pair in features.items() if f in lived}
-    assert found.split == naive.find_split(rows, values, among, rule)
-    assert found.living == [f for f in among if naive.lives(rows, values, f, rule.least)]
+    assert found == naive.find_split(rows, values, among, rule)
+
+
+@WAYS
+@pytest.mark.parametrize("seed", range(4))
+def test_more_candidates_than_are_tested_at_once(kernels, seed):
+    """Many features of few bins and a few of many, among them copies, whose splits gain the same."""
+    rng = np.random.default_rng(seed)
+    n_rows, n_bins = 60, {}
+    rows = [{} for _ in range(n_rows)]
+    for feature in rng.permutation(420).tolist():
+        n_bins[feature] = 1 if rng.random() < 0.9 else 40
+        if feature % 7 == 3 and feature - 1 in n_bins:  # a copy
+            n_bins[feature] = n_bins[feature - 1]
+            for row in rows:
+                if feature - 1 in row:
+                    row[feature] = row[feature - 1]
+            continue
+        for row in rows:
+            if rng.random() < 0.3:
+                row[feature] = int(rng.integers(n_bins[feature]))
+    values = [(int(rng.integers(-9, 10)), int(rng.integers(1, 4))) for _ in rows]
+    features = dict.fromkeys(n_bins, (None, None))
+    rule = naive.Rule(0.25, 0.5, 1.0, 0.0, 1e-6, 2)
+    assert find(kernels, rows, values, features, n_bins, rule) == naive.find_split(rows, values, features, rule)
+
+
+@WAYS
+@pytest.mark.parametrize("scale", [1, 2**30, 2**55])
+def test_splits_that_gain_almost_the_same(kernels, scale):
+    """Whole gains that differ by little in proportion: the greater one is found, wherever it stands."""
+    for larger in (0, 1):
+        sides = [-scale, -scale]
+        sides[larger] -= max(1, scale >> 20)
+        rows = [{1: 0}, {2: 0}, {}]
+        values = [(sides[0], 1), (sides[1], 1), (scale, 1)]
+        features, n_bins = {1: (None, None), 2: (None, None)}, {1: 1, 2: 1}
+        found = find(kernels, rows, values, features, n_bins, PLAIN)
+        assert found == naive.find_split(rows, values, features, PLAIN)
 
 
 PLAIN = naive.Rule(1.0, 1.0, 0.0, 0.0, 1e-6, 1)
@@ -129,11 +150,11 @@ def test_known_optimum(kernels):
     # G = (-2, -2, 3, 3), H = 1 each: cut in the middle, 16/2 + 36/2 - 4/4.
     rows = [{1: 0}, {1: 1}, {1: 2}, {1: 3}]
     values = [(-2, 1), (-2, 1), (3, 1), (3, 1)]
-    assert find(kernels, rows, values, {1: (None, None)}, {1: 4}, PLAIN).split == (25.0, 1, 1, 0, (-4, 2))
+    assert find(kernels, rows, values, {1: (None, None)}, {1: 4}, PLAIN) == (25.0, 1, 1, 0, (-4, 2))
     shrunk = naive.Rule(1.0, 1.0, 1.0, 1.0, 1e-6, 1)
-    assert find(kernels, rows, values, {1: (None, None)}, {1: 4}, shrunk).split[0] == 9 / 3 + 25 / 3 - 1 / 5
+    assert find(kernels, rows, values, {1: (None, None)}, {1: 4}, shrunk)[0] == 9 / 3 + 25 / 3 - 1 / 5
     greedy = naive.Rule(1.0, 1.0, 0.0, 0.0, 25.0, 1)
-    assert find(kernels, rows, values, {1: (None, None)}, {1: 4}, greedy).split is None
+    assert find(kernels, rows, values, {1: (None, None)}, {1: 4}, greedy) is None
 
 
 @WAYS
@@ -142,41 +163,41 @@ def test_of_two_equal_features_the_lower_number_wins_in_any_internal_order(kerne
     rows = [{4: 0, 7: 0}, {4: 1, 7: 1}, {4: 1, 7: 1}]
     values = [(-1, 1), (1, 1), (1, 1)]
     features, n_bins = {f: (None, None) for f in order}, dict.fromkeys(order, 2)
-    assert find(kernels, rows, values, features, n_bins, PLAIN).split[1] == 4
+    assert find(kernels, rows, values, features, n_bins, PLAIN)[1] == 4
 
 
 @WAYS
 def test_missing_goes_right_when_it_makes_no_difference(kernels):
     rows = [{1: 0}, {1: 1}, {}]
     values = [(-1, 1), (1, 1), (0, 0)]  # the row without the value has no weight
-    assert find(kernels, rows, values, {1: (None, None)}, {1: 2}, PLAIN).split[2:4] == (0, 0)
+    assert find(kernels, rows, values, {1: (None, None)}, {1: 2}, PLAIN)[2:4] == (0, 0)
     # Left {0, missing} | right {1} and left {0} | right {1, missing} gain the same.
     values = [(-2, 1), (2, 1), (0, 1)]
-    assert find(kernels, rows, values, {1: (None, None)}, {1: 2}, PLAIN).split[2:4] == (0, 0)
+    assert find(kernels, rows, values, {1: (None, None)}, {1: 2}, PLAIN)[2:4] == (0, 0)
 
 
 @WAYS
 def test_the_lower_of_two_equal_bins(kernels):
     rows = [{1: 0}, {1: 1}, {1: 2}]
     values = [(-1, 1), (0, 1), (1, 1)]
-    assert find(kernels, rows, values, {1: (None, None)}, {1: 3}, PLAIN).split[2] == 0
+    assert find(kernels, rows, values, {1: (None, None)}, {1: 3}, PLAIN)[2] == 0
 
 
 @WAYS
 def test_stored_against_missing(kernels):
     rows = [{1: 0}, {1: 0}, {}, {}]
     values = [(-1, 1), (-1, 1), (1, 1), (1, 1)]
-    assert find(kernels, rows, values, {1: (None, None)}, {1: 1}, PLAIN).split == (4.0, 1, 0, 0, (-2, 2))
+    assert find(kernels, rows, values, {1: (None, None)}, {1: 1}, PLAIN) == (4.0, 1, 0, 0, (-2, 2))
     # Zeros as values: the unstored rows lie in bin 1, NaN alone in bin 2.
     zeros = find(kernels, rows, values, {1: (1, 2)}, {1: 3}, PLAIN)
-    assert zeros.split == (4.0, 1, 0, 0, (-2, 2))
+    assert zeros == (4.0, 1, 0, 0, (-2, 2))
     rows = [{1: 2}, {1: 2}, {}, {}]
     nan = find(kernels, rows, values, {1: (1, 2)}, {1: 3}, PLAIN)
-    assert nan.split == (4.0, 1, 1, 0, (2, 2))
+    assert nan == (4.0, 1, 1, 0, (2, 2))
 
 
 @WAYS
 def test_a_gain_without_a_number_is_no_split(kernels):
     rows, values = [{1: 0}, {1: 1}], [(0, 0), (0, 0)]
-    assert find(kernels, rows, values, {1: (None, None)}, {1: 2}, PLAIN).split is None
-    assert math.isfinite(find(kernels, rows, [(1, 1), (-1, 1)], {1: (None, None)}, {1: 2}, PLAIN).split[0])
+    assert find(kernels, rows, values, {1: (None, None)}, {1: 2}, PLAIN) is None
+    assert math.isfinite(find(kernels, rows, [(1, 1), (-1, 1)], {1: (None, None)}, {1: 2}, PLAIN)[0])

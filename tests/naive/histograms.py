@@ -37,6 +37,15 @@ def subtract(parent, child):
     return {bin_: sums for bin_, sums in rest.items() if sums[1] != 0 or bin_ not in child}
 
 
+def by_feature(histogram, bin_offsets, least):
+    """{feature: its part} of the features whose hesses come to `least` (D3)."""
+    features = {}
+    for bin_, sums in histogram.items():
+        feature = max(f for f, offset in enumerate(bin_offsets) if offset <= bin_)
+        features.setdefault(feature, {})[bin_] = sums
+    return {f: part for f, part in features.items() if sum(hess for _, hess in part.values()) >= least}
+
+
 def sums(which, values):
     """(grad, hess) over the rows in `which`."""
     return sum(values[row][0] for row in which), sum(values[row][1] for row in which)

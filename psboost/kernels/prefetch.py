@@ -1,0 +1,32 @@
+"""Knows how to ask for memory ahead of its use; does not know what lies there."""
+
+from llvmlite import ir
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+from psboost.kernels.compile import void
+
+_READ, _KEEP, _DATA = 0, 3, 1
+
+
+def prefetch(array, index):
+    """Begins to load array[index] into the cache. A hint: it changes nothing, and an index out of bounds does no harm."""
+
+
+@intrinsic
+def _prefetch(typing_context, array, index):
+    def generate(context, builder, signature, args):
+        view = cgutils.create_struct_proxy(array)(context, builder, value=args[0])
+        address = builder.bitcast(builder.gep(view.data, [args[1]]), ir.IntType(8).as_pointer())
+        word = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [address.type, word, word, word])
+        hint = builder.module.declare_intrinsic("llvm.prefetch", [address.type], kind)
+        builder.call(hint, [address, word(_READ), word(_KEEP), word(_DATA)])
+        return context.get_dummy_value()
+
+    return void(array, index), generate
+
+
+@overload(prefetch)
+def _compiled(array, index):
+    return lambda array, index: _prefetch(array, index)
