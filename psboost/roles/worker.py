@@ -194,7 +194,8 @@ class Worker(Role):
 
     # --- one tree
 
-    def _grow(self, tree: int):
+    def _start_tree(self, tree: int):
+        """New gradients, rounded; all rows in the root. Returns the tree's steps."""
         job = self._job
         with self.stage("gradients"):
             self._update_gradients()
@@ -213,7 +214,11 @@ class Worker(Role):
             self._finder.start_tree(steps)
         for partition in (self._train, self._eval):
             partition.reset()
+        return steps
 
+    def _grow(self, tree: int):
+        """Grows one tree, level by level, and adds its leaf values to the margins."""
+        steps = yield from self._start_tree(tree)
         frontier, level, leaves = Frontier.root(), 0, []
         build = [0]
         living = [self._split_by_server(np.arange(self._features.n_features, dtype=np.int32))]
