@@ -14,7 +14,7 @@ from psboost.cluster.local import predict_in_process
 from psboost.config import check_setting
 from psboost.data.source import open_source
 from psboost.errors import ModelError
-from psboost.roles.predicting import PredictionJob
+from psboost.roles.job import Grid
 
 
 def predict(
@@ -43,8 +43,7 @@ def predict_with_report(
 ) -> tuple[np.ndarray, dict]:
     """`predict`, and what it cost: bytes by message kind, and each role's seconds, as in a training's report."""
     transport = check_setting("transport", transport)
-    n_row_shards, n_feature_shards = check_setting("grid", grid)
-    job = PredictionJob(n_row_shards, n_feature_shards, check_setting("servers", servers))
+    shards = Grid(*check_setting("grid", grid), check_setting("servers", servers))
     rule = forest.zero_as_missing
     if rule is None:
         raise ModelError(
@@ -54,11 +53,11 @@ def predict_with_report(
         raise ModelError(f"X has {np.shape(X)[-1]} features, the model was trained on {forest.n_features}")
     source = open_source(X, index_base=index_base, zero_as_missing=rule)
     if transport in ("memory", "inproc"):
-        margins, costs = predict_in_process(job, source, forest, transport=transport)
+        margins, costs = predict_in_process(shards, source, forest, transport=transport)
     else:
         with TemporaryDirectory(prefix="psboost-") as folder:
             model = str(Path(folder) / "model.json")
             forest.save_model(model)
             data = as_file(folder, "rows", X, None, None, index_base=index_base, zero_as_missing=rule)
-            margins, costs = predict_in_processes(job, data, model, transport=transport)
+            margins, costs = predict_in_processes(shards, data, model, transport=transport)
     return margins if output_margin else forest.link(margins), sums(costs)

@@ -63,11 +63,6 @@ def steps_for(bounds: Bounds, grad_bits: int, n_rows: int) -> Steps:
     )
 
 
-def rows_per_sum(grad_bits: int) -> int:
-    """How many rows can be added in one packed int64 before a half could overflow."""
-    return ((1 << 31) - 1) >> min(grad_bits - 1, 30)
-
-
 def least_units(min_child_weight: float, step: float) -> int:
     """The smallest integer sum_hess that is at least min_child_weight; 1 at least, an empty child is none."""
     return max(1, math.ceil(min(min_child_weight / step, _UNREACHABLE)))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
 
@@ -14,8 +14,8 @@ from psboost.cluster.runner import Listener
 from psboost.data.bin_mapper import BinMapper
 from psboost.errors import ProtocolError
 from psboost.roles.coordinator import Coordinator, Round, Training
-from psboost.roles.job import Job
-from psboost.roles.predicting import PredictionCoordinator, PredictionJob, PredictionServer, PredictionWorker
+from psboost.roles.job import Grid, Job
+from psboost.roles.predicting import PredictionCoordinator, PredictionServer, PredictionWorker
 from psboost.roles.role import COORDINATOR, Role
 from psboost.roles.server import Server
 from psboost.roles.worker import Worker
@@ -69,19 +69,19 @@ def train_in_processes(
 
 
 def predict_in_processes(
-    job: PredictionJob, data: DataInput, model: str, *, transport: str, on_join=None
+    grid: Grid, data: DataInput, model: str, *, transport: str, on_join=None
 ) -> tuple[np.ndarray, dict[str, Costs]]:
     """Predicts with every role but the coordinator in a process; `model`: the path of the forest's file.
 
     Returns margins (float32, n_rows), and what it cost.
     """
     stopwatch = Stopwatch()
-    coordinator = PredictionCoordinator(job, stopwatch)
-    spec = {"task": "predict", "job": job.to_dict(), "data": data.to_dict(), "model": model}
+    coordinator = PredictionCoordinator(grid, stopwatch)
+    spec = {"task": "predict", "grid": asdict(grid), "data": data.to_dict(), "model": model}
     with rendezvous_for(transport) as address:
         costs = run_cluster(
             coordinator,
-            {"server": job.servers, "worker": job.workers},
+            {"server": grid.servers, "worker": grid.workers},
             spec,
             rendezvous=address,
             start_members=True,
@@ -103,9 +103,9 @@ def make_member_role(name: str, spec: dict, stopwatch: Stopwatch) -> Role:
         eval_sources = [DataInput.from_dict(fields).open() for fields in spec["eval_data"]]
         return Worker(job, *shards, data.open(), eval_sources, stopwatch)
     if spec["task"] == "predict":
-        job = PredictionJob(**spec["job"])
+        grid = Grid(**spec["grid"])
         forest = load_model(spec["model"])
         if kind == "server":
-            return PredictionServer(job, *shards, forest, stopwatch)
-        return PredictionWorker(job, *shards, data.open(), forest, stopwatch)
+            return PredictionServer(grid, *shards, forest, stopwatch)
+        return PredictionWorker(grid, *shards, data.open(), forest, stopwatch)
     raise ProtocolError(f"{COORDINATOR}: unknown task {spec['task']!r}")

@@ -14,8 +14,8 @@ from psboost.cluster.runner import Mailbox, run_role
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.source import Source
 from psboost.roles.coordinator import Coordinator, Round, Training
-from psboost.roles.job import Job
-from psboost.roles.predicting import PredictionCoordinator, PredictionJob, PredictionServer, PredictionWorker
+from psboost.roles.job import Grid, Job
+from psboost.roles.predicting import PredictionCoordinator, PredictionServer, PredictionWorker
 from psboost.roles.role import COORDINATOR, Role
 from psboost.roles.server import Server
 from psboost.roles.worker import Worker
@@ -53,23 +53,23 @@ def train_in_process(
 
 
 def predict_in_process(
-    job: PredictionJob, source: Source, forest: Forest, *, transport: str
+    grid: Grid, source: Source, forest: Forest, *, transport: str
 ) -> tuple[np.ndarray, dict[str, Costs]]:
     """Predicts with roles that share `source` and `forest`. Returns margins (float32, n_rows), and what it cost."""
-    costs = _fresh_costs(job)
-    coordinator = PredictionCoordinator(job, costs[COORDINATOR].stopwatch)
+    costs = _fresh_costs(grid)
+    coordinator = PredictionCoordinator(grid, costs[COORDINATOR].stopwatch)
     others: list[Role] = [
-        PredictionServer(job, s, forest, costs[name].stopwatch) for s, name in enumerate(job.servers)
+        PredictionServer(grid, s, forest, costs[name].stopwatch) for s, name in enumerate(grid.servers)
     ]
-    for i, name in enumerate(job.workers):
-        shards = divmod(i, job.n_feature_shards)
-        others.append(PredictionWorker(job, *shards, source, forest, costs[name].stopwatch))
+    for i, name in enumerate(grid.workers):
+        shards = divmod(i, grid.n_feature_shards)
+        others.append(PredictionWorker(grid, *shards, source, forest, costs[name].stopwatch))
     _run(coordinator, others, costs, transport)
     return coordinator.result, costs
 
 
-def _fresh_costs(job: Job | PredictionJob) -> dict[str, Costs]:
-    return {name: Costs() for name in (COORDINATOR, *job.servers, *job.workers)}
+def _fresh_costs(grid: Grid) -> dict[str, Costs]:
+    return {name: Costs() for name in (COORDINATOR, *grid.servers, *grid.workers)}
 
 
 def _run(coordinator: Role, others: list[Role], costs: dict[str, Costs], transport: str) -> None:

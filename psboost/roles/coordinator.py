@@ -252,7 +252,7 @@ class Coordinator(Role):
                 living = tuple(message.living[c] for message in proposals) if goes_on else ()
                 self.send(worker_name(r, c), ApplySplits(**vars(splits) | {"living": living}))
         for s, server in enumerate(job.servers):
-            if job.merges or job.shards_routed_by(s):
+            if job.merges or (job.routes and job.shards_routed_by(s)):
                 self.send(server, splits)
         return splits
 

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass
 
-from psboost.boosting.fixed_point import Steps, bits_for, rows_per_sum, steps_for
+from psboost.boosting.fixed_point import Steps, bits_for, steps_for
 from psboost.boosting.losses import LOSSES, Bounds
 from psboost.boosting.parameters import Parameters
 from psboost.boosting.split import SplitRule
@@ -10,13 +10,41 @@ from psboost.roles.role import server_name, worker_name
 
 
 @dataclass(frozen=True)
-class Job:
-    """A training run, the same for every role; `to_dict` and `from_dict` carry it to other processes."""
+class Grid:
+    """R row shards x C feature shards, one worker each, and S servers: who is there, and who routes for whom."""
 
-    parameters: Parameters
     n_row_shards: int
     n_feature_shards: int
     n_servers: int
+
+    @property
+    def workers(self) -> list[str]:
+        shards = range(self.n_feature_shards)
+        return [worker_name(r, c) for r in range(self.n_row_shards) for c in shards]
+
+    @property
+    def servers(self) -> list[str]:
+        return [server_name(s) for s in range(self.n_servers)]
+
+    def workers_of_rows(self, row_shard: int) -> list[str]:
+        return [worker_name(row_shard, c) for c in range(self.n_feature_shards)]
+
+    def workers_of_features(self, feature_shard: int) -> list[str]:
+        return [worker_name(r, feature_shard) for r in range(self.n_row_shards)]
+
+    def router_of(self, row_shard: int) -> str:
+        return server_name(row_shard % self.n_servers)
+
+    def shards_routed_by(self, server: int) -> list[int]:
+        """The row shards whose bitvectors a server ANDs."""
+        return [r for r in range(self.n_row_shards) if r % self.n_servers == server]
+
+
+@dataclass(frozen=True)
+class Job(Grid):
+    """A training run, the same for every role; `to_dict` and `from_dict` carry it to other processes."""
+
+    parameters: Parameters
     n_rounds: int
     seed: int
     zero_as_missing: bool
@@ -41,30 +69,9 @@ class Job:
         """The fixed-point steps of a tree, from its gradients' bounds and the rows of all shards."""
         return steps_for(bounds, bits_for(self.parameters.grad_bits, n_rows), n_rows)
 
-    def rows_per_sum(self, n_rows: int) -> int:
-        """How many rows a packed sum holds."""
-        return rows_per_sum(bits_for(self.parameters.grad_bits, n_rows))
-
     def is_last(self, level: int) -> bool:
         """Whether the children of this level's splits are leaves by max_depth."""
         return self.parameters.max_depth > 0 and level + 1 >= self.parameters.max_depth
-
-    # who is there
-
-    @property
-    def workers(self) -> list[str]:
-        shards = range(self.n_feature_shards)
-        return [worker_name(r, c) for r in range(self.n_row_shards) for c in shards]
-
-    @property
-    def servers(self) -> list[str]:
-        return [server_name(s) for s in range(self.n_servers)]
-
-    def workers_of_rows(self, row_shard: int) -> list[str]:
-        return [worker_name(row_shard, c) for c in range(self.n_feature_shards)]
-
-    def workers_of_features(self, feature_shard: int) -> list[str]:
-        return [worker_name(r, feature_shard) for r in range(self.n_row_shards)]
 
     # who does what
 
@@ -82,13 +89,6 @@ class Job:
     def proposers(self) -> list[str]:
         """Who proposes splits."""
         return self.servers if self.merges else self.workers
-
-    def router_of(self, row_shard: int) -> str:
-        return server_name(row_shard % self.n_servers)
-
-    def shards_routed_by(self, server: int) -> list[int]:
-        """The row shards whose bitvectors a server ANDs."""
-        return [r for r in range(self.n_row_shards) if r % self.n_servers == server] if self.routes else []
 
     def to_dict(self) -> dict:
         return asdict(self) | {"parameters": self.parameters.to_dict()}

@@ -8,41 +8,19 @@
                                                   -- PushMargins (row shard r) -->
 """
 
-from dataclasses import asdict, dataclass
-
 import numpy as np
 
 from psboost.boosting.forest import Forest
 from psboost.boosting.scorer import Scorer
 from psboost.data.source import Rows, Source
 from psboost.errors import ModelError
+from psboost.roles.job import Grid
 from psboost.roles.role import COORDINATOR, Role, server_name, worker_name
 from psboost.wire.messages import PushMargins, PushPartialExits
 from psboost.wire.packing import pack_ascending, unpack_ascending
 
 TREES_TOGETHER = 64
 ROWS_TOGETHER = 1 << 15
-
-
-@dataclass(frozen=True)
-class PredictionJob:
-    """A prediction run, the same for every role."""
-
-    n_row_shards: int
-    n_feature_shards: int
-    n_servers: int
-
-    @property
-    def workers(self) -> list[str]:
-        shards = range(self.n_feature_shards)
-        return [worker_name(r, c) for r in range(self.n_row_shards) for c in shards]
-
-    @property
-    def servers(self) -> list[str]:
-        return [server_name(s) for s in range(self.n_servers)]
-
-    def to_dict(self) -> dict:
-        return asdict(self)
 
 
 def _tree_batches(n_trees: int) -> list[tuple[int, int]]:
@@ -59,17 +37,17 @@ class PredictionWorker(Role):
     """Worker (r, c): the rows of shard r, and every C-th of the forest's own features from the c-th on."""
 
     def __init__(
-        self, job: PredictionJob, row_shard: int, feature_shard: int, source: Source, forest: Forest, stage=None
+        self, grid: Grid, row_shard: int, feature_shard: int, source: Source, forest: Forest, stage=None
     ):
         super().__init__(worker_name(row_shard, feature_shard), stage)
-        self._job, self._r, self._c = job, row_shard, feature_shard
+        self._grid, self._r, self._c = grid, row_shard, feature_shard
         self._source, self._forest = source, forest
 
     def run(self):
         scorer = self._forest.scorer
         with self.stage("read"):
             rows = self._read(scorer)
-        router = server_name(self._r % self._job.n_servers)
+        router = self._grid.router_of(self._r)
         for first_tree, n_trees in _tree_batches(scorer.n_trees):
             for number, (begin, end) in enumerate(_row_batches(rows.n_rows)):
                 with self.stage("score"):
@@ -85,8 +63,8 @@ class PredictionWorker(Role):
 
     def _read(self, scorer: Scorer) -> Rows:
         """The shard's rows; features as positions in `scorer.features`."""
-        own = np.arange(self._c, len(scorer.features), self._job.n_feature_shards, dtype=np.int32)
-        span = self._source.spans(self._job.n_row_shards)[self._r]
+        own = np.arange(self._c, len(scorer.features), self._grid.n_feature_shards, dtype=np.int32)
+        span = self._source.spans(self._grid.n_row_shards)[self._r]
         rows = self._source.read(span, keep=scorer.features[own])
         if rows.n_features > self._forest.n_features:
             raise ModelError(
@@ -107,10 +85,10 @@ def _slice(rows: Rows, begin: int, end: int) -> Rows:
 class PredictionServer(Role):
     """Server s: ANDs the bitvectors of row shards r mod S = s, and adds up their leaf values."""
 
-    def __init__(self, job: PredictionJob, server: int, forest: Forest, stage=None):
+    def __init__(self, grid: Grid, server: int, forest: Forest, stage=None):
         super().__init__(server_name(server), stage)
-        self._job, self._forest = job, forest
-        self._row_shards = [r for r in range(job.n_row_shards) if r % job.n_servers == server]
+        self._grid, self._forest = grid, forest
+        self._row_shards = grid.shards_routed_by(server)
 
     def run(self):
         scorer = self._forest.scorer
@@ -118,10 +96,10 @@ class PredictionServer(Role):
         for first_tree, n_trees in _tree_batches(scorer.n_trees):
             number, shards = 0, self._row_shards
             while shards:
-                senders = [worker_name(r, c) for r in shards for c in range(self._job.n_feature_shards)]
+                senders = [worker_name(r, c) for r in shards for c in range(self._grid.n_feature_shards)]
                 pushed = yield from self.gather(PushPartialExits, senders, tree=first_tree, level=number)
                 for i, r in enumerate(shards):
-                    parts = pushed[i * self._job.n_feature_shards :][: self._job.n_feature_shards]
+                    parts = pushed[i * self._grid.n_feature_shards :][: self._grid.n_feature_shards]
                     if r not in margins:
                         margins[r] = np.full(parts[0].n_rows, scorer.base_margin, np.float32)
                     begin, end = _row_batches(len(margins[r]))[number]
@@ -137,13 +115,13 @@ class PredictionServer(Role):
 class PredictionCoordinator(Role):
     """Collects the margins; its result is float32 (n_rows)."""
 
-    def __init__(self, job: PredictionJob, stage=None):
+    def __init__(self, grid: Grid, stage=None):
         super().__init__(COORDINATOR, stage)
-        self._job = job
+        self._grid = grid
 
     def run(self):
         parts = []
-        for r in range(self._job.n_row_shards):
-            [pushed] = yield from self.gather(PushMargins, [server_name(r % self._job.n_servers)], level=r)
+        for r in range(self._grid.n_row_shards):
+            [pushed] = yield from self.gather(PushMargins, [self._grid.router_of(r)], level=r)
             parts.append(pushed.margins)
         return np.concatenate(parts)

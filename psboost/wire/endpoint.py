@@ -75,11 +75,18 @@ class Endpoint:
         self.name, self.run, self.incarnation = name, run, incarnation
 
     def connect(self, name: str, address: str) -> None:
-        """Send to `address` what is sent to `name`; again with another address after a restart. Returns at
-        once.
+        """Send to `address` what is sent to `name`; again with another address after a restart.
 
+        Returns at once: a socket is made when something is first sent, so peers that one never talks to cost none.
         Several names may share an address: their messages keep their order.
         """
+        old = self._addresses.get(name)
+        self._addresses[name] = address
+        if old is not None and old not in self._addresses.values() and old in self._senders:
+            self._senders.pop(old).close()
+
+    def _sender_to(self, name: str, address: str) -> zmq.Socket:
+        """The socket for `address`, made if there is none yet."""
         if address not in self._senders:
             sender = self._socket(zmq.PUSH, address)
             try:
@@ -88,10 +95,7 @@ class Endpoint:
                 sender.close()
                 raise ClusterError(f"{self.name} cannot connect to {name} at {address!r}: {error}") from error
             self._senders[address] = sender
-        old = self._addresses.get(name)
-        self._addresses[name] = address
-        if old is not None and old not in self._addresses.values():
-            self._senders.pop(old).close()
+        return self._senders[address]
 
     def send(self, receiver: str, message: Message) -> None:
         """Queue a message and count it; never blocks. Arrays that own their data become read-only."""
@@ -103,7 +107,7 @@ class Endpoint:
         frames = encode(Envelope(self.run, self.name, self.incarnation, self._sequence), message)
         try:
             # without a copy above zmq.COPY_THRESHOLD; encode made the arrays constant
-            self._senders[address].send_multipart(frames, flags=zmq.DONTWAIT, copy=False)
+            self._sender_to(receiver, address).send_multipart(frames, flags=zmq.DONTWAIT, copy=False)
         except zmq.Again as error:
             raise ClusterError(
                 f"{self.name} cannot send to {receiver}: nobody is at {address} any more"
@@ -190,7 +194,9 @@ class Endpoint:
 
 def new_context() -> zmq.Context:
     """What endpoints of one process share to reach each other over inproc://; a context manager."""
-    return zmq.Context()
+    context = zmq.Context()
+    context.set(zmq.MAX_SOCKETS, context.get(zmq.SOCKET_LIMIT))
+    return context
 
 
 def local_host_towards(host: str) -> str:

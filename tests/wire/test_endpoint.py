@@ -258,8 +258,9 @@ def test_unknown_receiver_and_addresses(context):
         with pytest.raises(ClusterError, match="Beat to 'server-1': connected only to server-0"):
             endpoint.send("server-1", Beat())
         for wrong in ("tcp://127.0.0.1", "smtp://a:1", "nonsense", ""):
+            endpoint.connect("peer", wrong)
             with pytest.raises(ClusterError, match="worker-1 cannot connect to peer"):
-                endpoint.connect("peer", wrong)
+                endpoint.send("peer", Beat())
         with pytest.raises(ClusterError, match="does not listen"):
             endpoint.receive(0)
 
