@@ -40,19 +40,18 @@ class Roll:
         """Takes a member in, or tells it why not. One whose address cannot be used is logged and forgotten."""
         if join.address in self.addresses:
             return
+        refusal = self._refusal(join)
+        self._endpoint.connect(join.address, join.address)
         try:
-            self._endpoint.connect(join.address, join.address)
+            # from the first Beat on, silence means that the coordinator is gone
+            self._endpoint.send(join.address, Abort(cause=refusal) if refusal else Beat())
         except ClusterError as error:
             log.warning("psboost: ignored a %s that wants to join: %s", join.role, error)
             return
-        refusal = self._refusal(join)
-        if refusal:
-            self._endpoint.send(join.address, Abort(cause=refusal))
-            return
-        self._joined[join.role].append(join)
-        self._senders.add(envelope.sender)
-        self.addresses[join.address] = join.address
-        self._endpoint.send(join.address, Beat())  # from now on, silence means that the coordinator is gone
+        if not refusal:
+            self._joined[join.role].append(join)
+            self._senders.add(envelope.sender)
+            self.addresses[join.address] = join.address
 
     def _refusal(self, join: Join) -> str:
         """Why a member cannot join; empty if it can."""
