@@ -1,6 +1,5 @@
 """Runs all roles of a job in this process: in one thread (memory) or one thread each (inproc); starts no processes."""
 
-import itertools
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,10 +18,9 @@ from psboost.roles.predicting import PredictionCoordinator, PredictionServer, Pr
 from psboost.roles.role import COORDINATOR, Role
 from psboost.roles.server import Server
 from psboost.roles.worker import Worker
+from psboost.wire.codec import new_run
 from psboost.wire.endpoint import Endpoint, new_context
 from psboost.wire.ledger import Ledger
-
-_RUNS = itertools.count(1)
 
 
 def train_in_process(
@@ -102,7 +100,7 @@ class _Failure:
 def run_in_threads(first: Role, others: list[Role], ledgers: dict[str, Ledger]) -> None:
     """Runs `first` in this thread and each of `others` in one of its own; raises the first error of any of them."""
     failure = _Failure()
-    run = next(_RUNS)
+    run = new_run()
     roles = [first, *others]
     with new_context() as context:
         endpoints = {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from psboost.errors import ClusterError
 from psboost.roles.role import Role
-from psboost.wire.codec import Envelope, decode, encode
+from psboost.wire.codec import Envelope, decode, encode, new_run
 from psboost.wire.ledger import Ledger, measure
 from psboost.wire.messages import Message
 
@@ -29,10 +29,11 @@ def run_in_memory(
     by_name = {role.name: role for role in roles}
     mail: Mail = []
     sent = dict.fromkeys(by_name, 0)
+    run = new_run()
 
     def post(sender: str, outbox: list[tuple[str, Message]]) -> None:
         for receiver, message in outbox:
-            frames = encode(Envelope(run=1, sender=sender, incarnation=0, sequence=sent[sender]), message)
+            frames = encode(Envelope(run=run, sender=sender, incarnation=0, sequence=sent[sender]), message)
             ledgers[sender].count(type(message).__name__, message.tree, *measure(frames))
             sent[sender] += 1
             mail.append((receiver, [bytes(frame) for frame in frames]))

@@ -13,7 +13,6 @@
 """
 
 import os
-import secrets
 import signal
 import subprocess
 import sys
@@ -30,6 +29,7 @@ from psboost.cluster.runner import Mailbox, abort_message, gather_reports, run_r
 from psboost.cluster.signals import signals_as_interrupt
 from psboost.errors import ClusterError
 from psboost.roles.role import COORDINATOR, Role
+from psboost.wire.codec import new_run
 from psboost.wire.endpoint import Endpoint
 from psboost.wire.ledger import Ledger
 from psboost.wire.messages import AssignRoles, Dismiss
@@ -214,7 +214,7 @@ def _assign_roles(roll: Roll, endpoint: Endpoint, job: dict) -> Listener:
     assigned = roll.assign()
     addresses = {name: join.address for name, join in assigned.items()}
     incarnations = dict.fromkeys([*addresses, COORDINATOR], 0)
-    endpoint.rename(COORDINATOR, secrets.randbits(31) | 1, 0)
+    endpoint.rename(COORDINATOR, new_run(), 0)
     for name, address in addresses.items():
         endpoint.connect(name, address)
         endpoint.send(name, AssignRoles(name=name, addresses=addresses, incarnations=incarnations, job=job))

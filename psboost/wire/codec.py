@@ -9,6 +9,7 @@ msgpack's types), tuples of any of int, float, str, and numpy arrays, alone or a
 """
 
 import operator
+import secrets
 import sys
 import zlib
 from collections.abc import Callable, Sequence
@@ -41,6 +42,11 @@ class Envelope:
     sender: str
     incarnation: int
     sequence: int
+
+
+def new_run() -> int:
+    """A number for a run that no other has; all are as long on the wire, so bytes do not depend on it."""
+    return secrets.randbits(30) | 1 << 30
 
 
 class _Unfit(ValueError):

@@ -105,6 +105,9 @@ class Endpoint:
             kind = type(message).__name__
             raise ClusterError(f"{self.name} cannot send {kind} to {receiver!r}: connected only to {known}")
         frames = encode(Envelope(self.run, self.name, self.incarnation, self._sequence), message)
+        self._sequence += 1
+        # counted first: whoever gets the message may look at the ledger at once
+        self._ledger.count(type(message).__name__, message.tree, *measure(frames))
         try:
             # without a copy above zmq.COPY_THRESHOLD; encode made the arrays constant
             self._sender_to(receiver, address).send_multipart(frames, flags=zmq.DONTWAIT, copy=False)
@@ -112,8 +115,6 @@ class Endpoint:
             raise ClusterError(
                 f"{self.name} cannot send to {receiver}: nobody is at {address} any more"
             ) from error
-        self._sequence += 1
-        self._ledger.count(type(message).__name__, message.tree, *measure(frames))
 
     def receive(self, timeout: float | None) -> tuple[Envelope, Message] | None:
         """The next message of this run, or None after `timeout` seconds (None: no limit; 0: only what is
