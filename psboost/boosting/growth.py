@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from psboost.boosting.split import FeatureRange
+from psboost.data.block import bin_offsets_of, zero_bins_of
 from psboost.data.sketches import CutPoints
 
 
@@ -38,19 +39,14 @@ def feature_range(
     ids: np.ndarray, shards: np.ndarray, locals_: np.ndarray, cut_points: CutPoints, zero_as_missing: bool
 ) -> FeatureRange:
     """The bins of features side by side, and where each one's zeros and missing values fall (D9)."""
-    n_cuts = np.diff(cut_points.offsets)
-    has_missing = cut_points.has_missing.astype(np.int64)
-    bin_offsets = np.zeros(len(ids) + 1, np.int64)
-    np.cumsum(n_cuts + has_missing, out=bin_offsets[1:])
     default_bins = np.full((len(ids), 2), -1, np.int32)
     if not zero_as_missing:
-        below = np.concatenate([[0], np.cumsum(cut_points.cuts <= 0.0)])
-        default_bins[:, 0] = below[cut_points.offsets[1:]] - below[cut_points.offsets[:-1]]
-        default_bins[:, 1] = np.where(has_missing, n_cuts, -1)
+        default_bins[:, 0] = zero_bins_of(cut_points)
+        default_bins[:, 1] = np.where(cut_points.has_missing, np.diff(cut_points.offsets), -1)
     return FeatureRange(
         ids=np.ascontiguousarray(ids, np.int64),
         shards=np.ascontiguousarray(shards, np.int32),
         locals=np.ascontiguousarray(locals_, np.int32),
-        bin_offsets=bin_offsets.astype(np.int32),
+        bin_offsets=bin_offsets_of(cut_points),
         default_bins=default_bins.reshape(-1),
     )

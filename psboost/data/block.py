@@ -60,9 +60,7 @@ class Block:
         )  # fmt: skip
         if n_kept < len(posting_rows):
             posting_rows = posting_rows[:n_kept].copy()
-        zero_bin = np.full(columns.n_features, -1, np.int32)
-        if not zero_as_missing:
-            kernels.find_zero_bins(cut_points.offsets, cut_points.cuts, zero_bin)
+        zero_bin = np.full(columns.n_features, -1, np.int32) if zero_as_missing else zero_bins_of(cut_points)
 
         indptr = np.zeros(columns.n_rows + 1, np.int64)
         kernels.count_rows(posting_rows, indptr[1:])
@@ -80,5 +78,12 @@ def bin_offsets_of(cut_points: CutPoints) -> np.ndarray:
     offsets = np.zeros(len(cut_points.offsets), np.int64)
     np.cumsum(np.diff(cut_points.offsets) + cut_points.has_missing, out=offsets[1:])
     if offsets[-1] >= MAX_INT32:
-        raise DataError(f"{offsets[-1]} bins in one block: use more feature shards or a lower max_bin")
+        raise DataError(f"{offsets[-1]} bins at one worker or server: use more feature shards or a lower max_bin")
     return offsets.astype(np.int32)
+
+
+def zero_bins_of(cut_points: CutPoints) -> np.ndarray:
+    """int32 (n_features): the bin, counted within the feature, of 0.0; -1 for a feature without cuts."""
+    zero_bins = np.empty(len(cut_points.offsets) - 1, np.int32)
+    kernels.find_zero_bins(cut_points.offsets, cut_points.cuts, zero_bins)
+    return zero_bins

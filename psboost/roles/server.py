@@ -34,7 +34,7 @@ class Server(Role):
 
     def __init__(self, job: Job, server: int, stage=None):
         super().__init__(server_name(server), stage)
-        self._job, self._s = job, server
+        self._job = job
         self._row_shards = job.shards_routed_by(server) if job.routes else []
 
     def run(self):
