@@ -83,8 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     predict.add_argument("--output-margin", action="store_true", help="margins before the link, not probabilities")
     predict.add_argument("--index-base", type=int, choices=(0, 1), default=1, help="number of the first feature (1)")
     predict.add_argument(
-        "--zero-as-missing", action=argparse.BooleanOptionalAction, default=None,
-        help="what a zero means, for models that do not say it: psboost's do",
+        "--zero-as-missing", choices=("true", "false", "unstored"),
+        help="what a zero means, instead of what the model says (XGBoost's models: unstored)",
     )  # fmt: skip
     predict.add_argument("--grid", metavar="RxC", help="predict block-distributed on this grid of workers")
     predict.add_argument("--servers", metavar="S", default="1", help="servers, with --grid (1)")
@@ -242,12 +242,9 @@ def _predict(args: argparse.Namespace) -> None:
 
     forest = load_model(args.model)
     if args.zero_as_missing is not None:
-        forest.zero_as_missing = args.zero_as_missing
-    elif forest.zero_as_missing is None:
-        raise ModelError(
-            f"{args.model}: not a psboost model, so it does not say what a zero in {args.data} means: give "
-            "--zero-as-missing (as cells that are not stored) or --no-zero-as-missing (the number 0)"
-        )
+        from psboost.data.zeros import RULES
+
+        forest.zero_as_missing = RULES[args.zero_as_missing]
     if args.grid is None:
         predictions = forest.predict(args.data, output_margin=args.output_margin, index_base=args.index_base)
     else:

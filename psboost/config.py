@@ -70,6 +70,9 @@ class TrainConfig:
     )
     grid: tuple[int, int] = define((1, 1), Grid(), "row shards x feature shards, one worker each")
     servers: int = define(1, Int(1, 2**16), "servers that merge histograms")
+    threads: int | None = define(
+        None, Int(1, 2**10), "threads of each worker", optional="this machine's cores, shared among the workers"
+    )
     transport: str = define(
         "tcp",
         OneOf(("tcp", "ipc", "inproc", "memory")),

@@ -45,10 +45,6 @@ def predict_with_report(
     transport = check_setting("transport", transport)
     shards = Grid(*check_setting("grid", grid), check_setting("servers", servers))
     rule = forest.zero_as_missing
-    if rule is None:
-        raise ModelError(
-            "the model does not say whether a zero is missing (XGBoost's do not); set its zero_as_missing to True or False"
-        )
     if not isinstance(X, str | Path) and np.shape(X)[-1] != forest.n_features:
         raise ModelError(f"X has {np.shape(X)[-1]} features, the model was trained on {forest.n_features}")
     source = open_source(X, index_base=index_base, zero_as_missing=rule)

@@ -96,6 +96,24 @@ class Bool:
         return bool(value)
 
 
+@dataclass(frozen=True)
+class BoolOr:
+    """True, False or one of `words`."""
+
+    words: tuple[str, ...]
+
+    @property
+    def expects(self) -> str:
+        return "one of true, false, " + ", ".join(self.words)
+
+    def read(self, text: str) -> bool | str:
+        word = text.strip().lower()
+        return word if word in self.words else Bool().read(word)
+
+    def check(self, value: Any) -> bool | str:
+        return value if isinstance(value, str) and value in self.words else Bool().check(value)
+
+
 class File:
     expects = "the path of a file"
 
@@ -209,8 +227,9 @@ def flag_of(setting: Field) -> str:
 
 
 def metavar_of(kind: Any) -> str:
-    if isinstance(kind, OneOf):
-        return "{" + ",".join(map(str, kind.values)) + "}"
+    if isinstance(kind, OneOf | BoolOr):
+        values = kind.values if isinstance(kind, OneOf) else ("true", "false", *kind.words)
+        return "{" + ",".join(map(str, values)) + "}"
     names = {Int: "N", Float: "X", File: "FILE", Grid: "RxC", SomeOf: "NAMES"}
     return names[type(kind)]
 

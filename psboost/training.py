@@ -12,7 +12,9 @@ from psboost.cluster.costs import make_report
 from psboost.cluster.inputs import DataInput, as_file
 from psboost.cluster.launch import train_in_processes
 from psboost.cluster.local import train_in_process
+from psboost.cluster.threads import default_threads
 from psboost.config import Parameters, TrainConfig, check_setting
+from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.source import open_source
 from psboost.errors import ParameterError
@@ -33,6 +35,7 @@ def train(
     num_boost_round: int = 100,
     grid: tuple[int, int] = (1, 1),
     servers: int = 1,
+    threads: int | None = None,
     transport: str = "inproc",
     evals: Sequence[tuple] | None = (),
     seed: int = 0,
@@ -45,17 +48,22 @@ def train(
 ) -> Forest:
     """Train gradient-boosted trees on data cut into a grid of row x column blocks.
 
-    params           XGBoost's names (config.Parameters); an unknown one is a ParameterError
+    params           XGBoost's names (config.Parameters); an unknown one is a ParameterError. zero_as_missing: True
+                     (zeros, stored or not, are missing), False (they are values) or "unstored" (stored ones are values);
+                     default: False for a numpy array; else True if X stores no zero, and "unstored" if it does
     X                numpy array (n_rows, n_features), any scipy sparse matrix or array, or the path of a file
                      (svmlight, also .gz and .bz2, or .npz)
     y                labels (n_rows); None for a file that holds them
     grid             (row shards, feature shards): one worker for each block
     servers          servers that merge histograms and route rows
-    transport        "inproc" (threads), "memory" (one thread), "tcp" or "ipc" (processes on this machine)
+    threads          of each worker; by default this machine's cores, shared among the workers
+    transport        "inproc" (roles are threads), "memory" (one thread runs all roles, and by default all work), "tcp"
+                     or "ipc" (processes on this machine)
     evals            (X, y, name) triples, or (path, name) pairs: metrics after each round
     seed             of the rounding of gradients; the model is the same for every grid, server count and transport
     sample_weight    float (n_rows), >= 0
-    bin_mapper       the cut points of an earlier training (Forest.bin_mapper, or the file it was saved to)
+    bin_mapper       the cut points of an earlier training (Forest.bin_mapper, or the file it was saved to), and its
+                     rule for zeros unless params has one
     callbacks        called with a Round after each round; one that returns True ends the training
     codec            how histograms are sent: "packed", or "csr" (the paper's)
     index_base       of svmlight files: 0 or 1
@@ -71,7 +79,8 @@ def train(
     if isinstance(bin_mapper, str | Path):
         bin_mapper = BinMapper.load(bin_mapper)
     how = {"index_base": index_base, "n_features": n_features}
-    source = open_source(X, y, weights=sample_weight, zero_as_missing=parameters.zero_as_missing, **how)
+    rule = _rule_for_zeros(parameters, bin_mapper)
+    source = open_source(X, y, weights=sample_weight, zero_as_missing=rule, **how)
     how["zero_as_missing"] = source.zero_as_missing
     eval_sources = tuple(open_source(data, labels, **how) for data, labels in eval_data)
     job = Job(
@@ -85,6 +94,7 @@ def train(
         codec=check_setting("codec", codec),
         eval_names=names,
         data_name=source.name,
+        n_threads=_n_threads(threads, grid, transport),
     )
 
     def on_round(round_: Round) -> bool:
@@ -105,8 +115,8 @@ def train(
 def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None = None) -> Forest:
     """Trains as the command line asks. With `rendezvous`, servers and workers that others start join there."""
     given = None if config.bin_mapper is None else BinMapper.load(config.bin_mapper)
-    zero_as_missing = config.parameters.zero_as_missing is not False
-    how = {"index_base": config.index_base, "n_features": config.n_features, "zero_as_missing": zero_as_missing}
+    rule = _rule_for_zeros(config.parameters, given)
+    how = {"index_base": config.index_base, "n_features": config.n_features, "zero_as_missing": rule}
     labels = None if config.labels is None else str(config.labels.resolve())
     data = DataInput(str(config.data.resolve()), labels, **how)
     eval_data = tuple(DataInput(str(path.resolve()), **how) for _, path in config.evals)
@@ -118,10 +128,11 @@ def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None 
         n_servers=config.servers,
         n_rounds=config.num_boost_round,
         seed=config.seed,
-        zero_as_missing=zero_as_missing,
+        zero_as_missing=rule,
         codec=config.codec,
         eval_names=tuple(name for name, _ in config.evals),
         data_name=str(config.data),
+        n_threads=_n_threads(config.threads, config.grid, config.transport),
     )
     begin = time.perf_counter()
     shared = {"transport": config.transport, "on_round": progress.round, "bin_mapper": given}
@@ -135,6 +146,14 @@ def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None 
     return finish(training, costs, config.transport, time.perf_counter() - begin)
 
 
+def _n_threads(threads: int | None, grid: tuple[int, int], transport: str) -> int:
+    """Of each worker: as asked, or as many as there are cores for."""
+    threads = check_setting("threads", threads)
+    if threads is not None:
+        return threads
+    return 1 if transport == "memory" else default_threads(grid[0] * grid[1])
+
+
 def finish(training, costs, transport: str, total_seconds: float) -> Forest:
     """The forest of a training, with its bin mapper and report."""
     report = make_report(training.facts | {"transport": transport}, costs)
@@ -142,6 +161,13 @@ def finish(training, costs, transport: str, total_seconds: float) -> Forest:
     training.forest.bin_mapper = training.bin_mapper
     training.forest.report = report
     return training.forest
+
+
+def _rule_for_zeros(parameters: Parameters, bin_mapper: BinMapper | None) -> zeros.Rule | None:
+    """The rule that is asked for, or that of the bin mapper; None if it follows from the data."""
+    if parameters.zero_as_missing is None and bin_mapper is not None:
+        return bin_mapper.zero_as_missing
+    return parameters.zero_as_missing
 
 
 def _callables(callbacks: Sequence[Callable]) -> list[Callable]:

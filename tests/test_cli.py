@@ -107,6 +107,36 @@ def test_predictions_are_one_number_a_line(tmp_path, capsys):
     assert predictions.shape == (120,) and np.all((predictions > 0) & (predictions < 1))
 
 
+def test_zeros_mean_what_the_model_says_unless_told_otherwise(tmp_path, capsys):
+    (tmp_path / "zeros.svm").write_text("".join(f"{row % 2} {1 + row % 2}:0 3:1\n" for row in range(40)))
+
+    def predictions(*arguments):
+        assert run(["predict", "m.json", "zeros.svm", "--out", "p.txt", *arguments]) == 0
+        return np.loadtxt(tmp_path / "p.txt")
+
+    for rule, learns in (("auto", True), ("unstored", True), ("true", False), ("false", False)):
+        given = ["--zero-as-missing", rule, "--min-child-weight", "0", "--quiet"]
+        assert train("zeros.svm", "--model", "m.json", *given) == 0
+        found = predictions()
+        assert (len(set(found.tolist())) == 2) == learns
+        np.testing.assert_array_equal(predictions("--grid", "2x2", "--transport", "memory"), found)
+        model = (tmp_path / "m.json").read_text()
+        assert f'"psboost.zero_as_missing":"{rule.replace("auto", "unstored")}"' in model
+        if rule == "unstored":
+            (tmp_path / "m.json").write_text(model.replace('"psboost.zero_as_missing":"unstored",', ""))
+            np.testing.assert_array_equal(predictions(), found)  # as in a model of XGBoost's own
+            np.testing.assert_array_equal(predictions("--grid", "1x2", "--transport", "memory"), found)
+            for other in ("true", "false"):
+                assert len(set(predictions("--zero-as-missing", other).tolist())) == 1
+    capsys.readouterr()
+    code = train("zeros.svm", "--model", "m.json", "--quiet", "--zero-as-missing", "maybe")
+    before = {path.name for path in tmp_path.iterdir()}
+    said = "--zero-as-missing must be one of true, false, unstored, not 'maybe'"
+    check_refused(tmp_path, capsys, code, said, before)
+    with pytest.raises(SystemExit, match="2"):
+        predictions("--zero-as-missing", "maybe")
+
+
 def test_disk_trouble_is_one_line(tmp_path, capsys, monkeypatch):
     def full(self, path):
         raise OSError(28, "No space left on device", str(path))

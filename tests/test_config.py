@@ -117,6 +117,8 @@ def test_parameters_that_only_xgboost_has_are_errors_that_say_why(name, why):
         ("sketch", 1),
         ("zero_as_missing", 1),
         ("zero_as_missing", "true"),
+        ("zero_as_missing", "auto"),
+        ("zero_as_missing", "stored"),
         ("base_score", 0.0),
         ("base_score", 1.0),
         ("base_score", math.nan),
@@ -135,6 +137,7 @@ def test_a_refusal_says_what_is_accepted():
     refused("max_bin must be a whole number from 2 to 65536, not 1", Parameters, max_bin=1)
     refused("learning_rate must be a finite number above 0, not -1", Parameters, learning_rate=-1)
     refused("grad_bits must be one of 8, 16, 32, not 12", Parameters, grad_bits=12)
+    refused("zero_as_missing must be one of true, false, unstored, not 1", Parameters, zero_as_missing=1)
 
 
 def test_numpy_scalars_become_plain_numbers():
@@ -150,6 +153,7 @@ def test_numpy_scalars_become_plain_numbers():
     assert {type(params.max_depth), type(params.grad_bits)} == {int}
     assert type(params.learning_rate) is float
     assert params.zero_as_missing is True
+    assert Parameters(zero_as_missing="unstored").zero_as_missing == "unstored"
 
 
 def test_metrics_follow_the_objective():
@@ -163,7 +167,15 @@ def test_base_score_of_a_regression_may_be_any_number():
     assert Parameters(objective="reg:squarederror", base_score=-3).base_score == -3
 
 
-@pytest.mark.parametrize("params", [{}, {"eta": 0.1, "eval_metric": ["auc"], "base_score": 0.5}])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"eta": 0.1, "eval_metric": ["auc"], "base_score": 0.5},
+        {"zero_as_missing": "unstored"},
+        {"zero_as_missing": False},
+    ],
+)
 def test_to_dict_goes_through_json_and_back(params):
     params = Parameters.from_dict(params)
     assert Parameters.from_dict(json.loads(json.dumps(params.to_dict()))) == params
@@ -250,6 +262,26 @@ def test_text_from_the_environment_is_read_by_the_settings_kind():
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "rule"),
+    [("true", True), ("1", True), (" False ", False), ("0", False), ("Unstored", "unstored"), ("auto", None)],
+)
+def test_the_rule_for_zeros_is_read(tmp_path, text, rule):
+    path = toml(tmp_path, "[parameters]\nzero_as_missing = false")
+    found = load_config(NEEDED, {"PSBOOST_ZERO_AS_MISSING": text}, path).parameters.zero_as_missing
+    assert (type(found), found) == (type(rule), rule)
+    flags = parser().parse_args(["a.svm", "--model", "m.json", "--zero-as-missing", text])
+    assert config_from_args(flags, {}).parameters.zero_as_missing == rule
+
+
+def test_the_rule_for_zeros_in_toml(tmp_path):
+    for text, rule in (("true", True), ("false", False), ("'unstored'", "unstored")):
+        path = toml(tmp_path, f"[parameters]\nzero_as_missing = {text}")
+        assert load_config(NEEDED, {}, path).parameters.zero_as_missing == rule
+    path = toml(tmp_path, "[parameters]\nzero_as_missing = 'true'")
+    refused("zero_as_missing in [parameters] must be one of true, false, unstored, not", load_config, NEEDED, {}, path)
+
+
 def test_auto_takes_an_optional_setting_back(tmp_path):
     path = toml(tmp_path, "n_features = 9\n[parameters]\nbase_score = 0.5\n")
     run = load_config({**NEEDED, "base_score": "auto"}, {"PSBOOST_N_FEATURES": "auto"}, path)
@@ -268,6 +300,7 @@ def test_auto_takes_an_optional_setting_back(tmp_path):
         ("evals", ["a=b", "a=c"], "--eval must be NAME=DATA"),
         ("evals", ["=b"], "--eval must be NAME=DATA"),
         ("index_base", "2", "--index-base must be one of 0, 1"),
+        ("zero_as_missing", "maybe", "--zero-as-missing must be one of true, false, unstored, not 'maybe'"),
         ("report", "", "--report must be"),
     ],
 )
@@ -352,7 +385,7 @@ def parser():
 def test_flags_reach_the_run(tmp_path):
     path = toml(tmp_path, "servers = 3")
     line = (
-        f"a.svm --model m.json --config {path} --grid 2x2 --eta 0.1 --lambda 2 --no-zero-as-missing --quiet"
+        f"a.svm --model m.json --config {path} --grid 2x2 --eta 0.1 --lambda 2 --zero-as-missing false --quiet"
     )
     args = parser().parse_args([*line.split(), "--eval", "test=t.svm", "--eval", "valid=v.svm"])
     run = config_from_args(args, {})

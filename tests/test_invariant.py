@@ -2,23 +2,30 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import psboost
 from tests import runs
 
 PLACES = [
-    # grid, servers, transport, codec
-    ((1, 1), 3, "inproc", "packed"),
-    ((1, 4), 1, "memory", "csr"),
-    ((1, 4), 2, "inproc", "packed"),
-    ((4, 1), 4, "memory", "packed"),
-    ((4, 1), 1, "inproc", "csr"),
-    ((2, 2), 1, "memory", "csr"),
-    ((2, 2), 2, "inproc", "packed"),
-    ((2, 2), 3, "memory", "packed"),
-    ((3, 3), 4, "memory", "packed"),
-    ((3, 3), 2, "memory", "csr"),
+    # grid, servers, threads, transport, codec
+    ((1, 1), 3, 1, "inproc", "packed"),
+    ((1, 1), 1, 3, "inproc", "packed"),
+    ((1, 4), 1, 2, "memory", "csr"),
+    ((1, 4), 2, 1, "inproc", "packed"),
+    ((4, 1), 4, 3, "memory", "packed"),
+    ((4, 1), 1, 1, "inproc", "csr"),
+    ((2, 2), 1, 1, "memory", "csr"),
+    ((2, 2), 2, 2, "inproc", "packed"),
+    ((2, 2), 3, 2, "memory", "packed"),
+    ((3, 3), 4, 1, "memory", "packed"),
+    ((3, 3), 2, 4, "memory", "csr"),
 ]
+
+
+def place(grid, servers, threads, transport, codec):
+    return {"grid": grid, "servers": servers, "threads": threads, "transport": transport, "codec": codec}
+
 CASES = {
     "logistic, sparse": {},
     "logistic, dense": {"dense": True},
@@ -31,6 +38,10 @@ CASES = {
     "stumps": {"max_depth": 1},
     "dense as if sparse": {"dense": True, "zero_as_missing": True},
     "sparse as if dense": {"zero_as_missing": False},
+    "stored zeros missing": {"zero_as_missing": True},
+    "stored zeros": {"zero_as_missing": "unstored", "evals": True},
+    "stored zeros, squared": {"zero_as_missing": "unstored", "objective": "reg:squarederror"},
+    "all cells stored": {"zero_as_missing": "unstored", "dense": True, "evals": True},
     "weights": {"weights": True, "min_child_weight": 0.2},
     "weights, squared, dense": {"weights": True, "objective": "reg:squarederror", "dense": True},
     "evaluation sets": {"evals": True, "reg_alpha": 0.1},
@@ -53,6 +64,10 @@ def problem(dense=False, weights=False, evals=False, n_rows=90, n_features=8, n_
     return {"params": {"max_depth": 6, "min_child_weight": 0.5} | params, "X": X, "y": y} | given
 
 
+def stores_zeros(arguments):
+    return sparse.issparse(arguments["X"]) and bool((arguments["X"].data == 0).any())
+
+
 def saved(forest, folder):
     path = folder / "model.json"
     forest.save_model(path)
@@ -66,9 +81,10 @@ def test_places(case, tmp_path):
     expected = saved(first, tmp_path)
     assert sum((tree.left >= 0).sum() for tree in first.trees) > 2
     assert expected.decode() == runs.model_text(first)
-    for i, (grid, servers, transport, codec) in enumerate(PLACES):
+    by_default = "unstored" if stores_zeros(arguments) else False
+    assert first.zero_as_missing == arguments["params"].get("zero_as_missing", by_default)
+    for i, where in enumerate(place(*one) for one in PLACES):
         mapper = first.bin_mapper if i % 2 else None  # few distinct values: given or not makes no difference
-        where = {"grid": grid, "servers": servers, "transport": transport, "codec": codec}
         forest = psboost.train(**arguments, **where, bin_mapper=mapper)
         assert saved(forest, tmp_path) == expected, where
         assert forest.report["evaluation"] == first.report["evaluation"], where
@@ -85,8 +101,7 @@ def test_deep_trees(max_depth, dense, tmp_path):
     first = psboost.train(**arguments, transport="memory")
     assert (first.trees[0].left < 0).sum() > 64
     expected = saved(first, tmp_path)
-    for grid, servers, transport, codec in (PLACES[1], PLACES[3], PLACES[6], PLACES[8]):
-        where = {"grid": grid, "servers": servers, "transport": transport, "codec": codec}
+    for where in (place(*PLACES[i]) for i in (1, 2, 4, 7, 9)):
         assert saved(psboost.train(**arguments, **where), tmp_path) == expected, where
 
 
@@ -114,8 +129,7 @@ def test_features_of_many_values(given, dense, tmp_path):
     first = psboost.train(**arguments, transport="memory")
     expected = saved(first, tmp_path)
     assert np.diff(first.bin_mapper.offsets).max() == 8
-    for grid, servers, transport, codec in PLACES:
-        where = {"grid": grid, "servers": servers, "transport": transport, "codec": codec}
+    for where in (place(*one) for one in PLACES):
         where["bin_mapper"] = first.bin_mapper if given == "mapper" else None
         assert saved(psboost.train(**arguments, **where), tmp_path) == expected, where
 
@@ -141,7 +155,7 @@ def chaotic(seed, grid, servers, objective, dense, take=None, job_seed=0, **how)
     """The model of a run on the tiny data in the order of `seed`."""
     X, y = tiny(objective, dense)
     job = runs.make_job(
-        grid, servers, n_rounds=2, seed=job_seed, eval_names=("e",), zeros=not dense,
+        grid, servers, n_rounds=2, seed=job_seed, eval_names=("e",), zeros=False if dense else None,
         objective=objective, max_depth=3, min_child_weight=0,
     )  # fmt: skip
     source = runs.make_source(job, X, y)
@@ -199,7 +213,8 @@ def test_another_seed_gives_another_model():
 @pytest.mark.parametrize("fault", ["offset", "lost", "order"])
 def test_a_worker_that_errs_gives_another_model(fault, monkeypatch):
     """Rounding by a local row number, a row shard's histogram left out, splits compared in another order."""
-    from psboost.roles import coordinator, server, worker
+    from psboost.boosting import split
+    from psboost.roles import server, worker
 
     arguments = problem(dense=True, grad_bits=8) | {"num_boost_round": 3, "transport": "memory"}
     expected = runs.model_text(psboost.train(**arguments))
@@ -211,7 +226,7 @@ def test_a_worker_that_errs_gives_another_model(fault, monkeypatch):
         first = lambda self, node, parts, total: right(self, node, parts[::2], total)  # noqa: E731
         monkeypatch.setattr(server.HistogramMerger, "sum", first)
     else:
-        monkeypatch.setattr(coordinator, "better", lambda a, b, i: False)
+        monkeypatch.setattr(split, "better", lambda a, b, i: False)
     try:
         model = runs.model_text(psboost.train(**arguments, grid=(2, 2), servers=2))
     except psboost.ProtocolError:

@@ -8,6 +8,7 @@ import psboost
 from psboost.errors import ModelError, ParameterError
 from psboost.roles.predicting import ROWS_TOGETHER, TREES_TOGETHER
 
+RULES = [True, False, "unstored"]
 GRIDS = [((1, 1), 1), ((1, 4), 2), ((4, 1), 3), ((2, 2), 1), ((3, 3), 4), ((2, 40), 2)]
 
 
@@ -17,7 +18,9 @@ def data():
     X = sparse.random_array((300, 12), density=0.4, rng=rng, format="csr")
     X.data = np.round(X.data, 1)  # with zeros that are stored
     X.data[::17] = np.nan
-    y = (np.nan_to_num(X.toarray()).sum(axis=1) + rng.normal(0, 0.5, 300) > 2.4).astype(float)
+    X.data[1::5] = 0
+    signal = np.nan_to_num(X.toarray()).sum(axis=1) + (X[:, [0]] != 0).toarray()[:, 0]
+    y = (signal + rng.normal(0, 0.5, 300) > np.median(signal)).astype(float)
     return X, y
 
 
@@ -27,11 +30,11 @@ def forests(data):
     rounds = TREES_TOGETHER + 3
     return {
         rule: psboost.train({"zero_as_missing": rule, "max_depth": 0, "min_child_weight": 0.1}, X, y, num_boost_round=rounds)
-        for rule in (True, False)
+        for rule in RULES
     }
 
 
-@pytest.mark.parametrize("rule", [True, False])
+@pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize(("grid", "servers"), GRIDS)
 @pytest.mark.parametrize("transport", ["memory", "inproc"])
 def test_every_grid_predicts_alike(data, forests, rule, grid, servers, transport):
@@ -55,9 +58,24 @@ def test_trees_of_many_leaves_and_batches_of_rows(data, forests):
 @pytest.mark.parametrize("transport", ["tcp", "ipc"])
 def test_through_processes(data, forests, transport, tmp_path):
     X, _ = data
-    forest = forests[False]
-    got = psboost.predict(forest, X, grid=(2, 2), servers=2, transport=transport)
-    np.testing.assert_array_equal(got, forest.predict(X))
+    for rule, rows in ((False, X), ("unstored", X), ("unstored", X.toarray())):
+        forest = forests[rule]
+        got = psboost.predict(forest, rows, grid=(2, 2), servers=2, transport=transport)
+        np.testing.assert_array_equal(got, forest.predict(rows))
+    assert (forest.predict(X) != forest.predict(X.toarray())).any()
+
+
+def test_a_model_of_xgboost(data, tmp_path):
+    """It does not say what a zero is: stored ones are values, as for XGBoost itself."""
+    xgboost = pytest.importorskip("xgboost")
+    X, y = data
+    booster = xgboost.train({"objective": "binary:logistic", "nthread": 1}, xgboost.DMatrix(X, y), 5)
+    booster.save_model(tmp_path / "m.json")
+    forest = psboost.load_model(tmp_path / "m.json")
+    sparse.save_npz(tmp_path / "rows.npz", X)
+    for rows in (X, tmp_path / "rows.npz"):
+        got = psboost.predict(forest, rows, grid=(2, 2), servers=2, output_margin=True)
+        np.testing.assert_array_equal(got, booster.predict(xgboost.DMatrix(X), output_margin=True))
 
 
 def test_a_stump_and_a_forest_without_splits(data):
@@ -75,9 +93,9 @@ def test_what_cannot_be_predicted(data, forests):
         psboost.predict(forests[True], X, grid=(0, 1))
     with pytest.raises(ParameterError, match="transport"):
         psboost.predict(forests[True], X, transport="smoke")
-    unsaid = psboost.Forest(forests[True].trees, "binary:logistic", 0.5, 12, None)
-    with pytest.raises(ModelError, match="whether a zero is missing"):
-        psboost.predict(unsaid, X)
+    odd = psboost.Forest(forests[True].trees, "binary:logistic", 0.5, 12, "maybe")
+    with pytest.raises(ParameterError, match="zero_as_missing must be True, False or"):
+        psboost.predict(odd, X)
 
 
 def test_a_file_wider_than_the_model(forests, tmp_path):

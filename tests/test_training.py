@@ -24,33 +24,115 @@ def train(X, y=None, params=None, **how):
 
 
 def svm_text(X, y):
+    """Every cell that is stored, zeros and NaN among them."""
     lines = []
-    for row, label in zip(X.toarray(), y, strict=True):
-        held = " ".join(f"{f + 1}:{value}" for f, value in enumerate(row.tolist()) if value and value == value)
+    for row, label in enumerate(y):
+        cells = slice(X.indptr[row], X.indptr[row + 1])
+        held = " ".join(f"{f + 1}:{value}" for f, value in zip(X.indices[cells], X.data[cells], strict=True))
         lines.append(f"{label:g} {held}")
     return "\n".join(lines) + "\n"
 
 
-def test_every_form_of_a_sparse_matrix_gives_one_model(tmp_path):
+@pytest.mark.parametrize("rule", [None, True])
+def test_every_form_of_a_sparse_matrix_gives_one_model(tmp_path, rule):
     X, y = runs.sparse_data()
-    expected = runs.model_text(train(X, y))
+    params = {"zero_as_missing": rule}
+    forest = train(X, y, params)
+    assert forest.zero_as_missing == (rule or "unstored")
+    expected = runs.model_text(forest)
     for make in (
         sparse.csr_matrix, sparse.csc_matrix, sparse.coo_matrix, sparse.csr_array, sparse.csc_array,
         sparse.coo_array, sparse.lil_matrix, lambda m: sparse.csr_array(m.astype(np.float64)),
     ):  # fmt: skip
-        assert runs.model_text(train(make(X), y)) == expected
-    assert runs.model_text(train(X.toarray(), y, {"zero_as_missing": True})) == expected
-    assert runs.model_text(train(X, y.astype(bool))) == expected
-    assert runs.model_text(train(X, [int(label) for label in y])) == expected
-    assert runs.model_text(train(X, 2 * y - 1)) == expected  # -1 stands for 0
+        assert runs.model_text(train(make(X), y, params)) == expected
+    if rule:
+        assert runs.model_text(train(X.toarray(), y, params)) == expected
+    assert runs.model_text(train(X, y.astype(bool), params)) == expected
+    assert runs.model_text(train(X, [int(label) for label in y], params)) == expected
+    assert runs.model_text(train(X, 2 * y - 1, params)) == expected  # -1 stands for 0
 
     np.savez(tmp_path / "a.npz", indptr=X.indptr, indices=X.indices, data=X.data, shape=X.shape, y=y)
     (tmp_path / "a.svm").write_text(svm_text(X, y))
     for path in (tmp_path / "a.npz", str(tmp_path / "a.svm")):
         for grid, servers in GRIDS:
-            assert runs.model_text(train(path, grid=grid, servers=servers)) == expected
+            assert runs.model_text(train(path, None, params, grid=grid, servers=servers)) == expected
     sparse.save_npz(tmp_path / "b.npz", X)
-    assert runs.model_text(train(tmp_path / "b.npz", y)) == expected
+    assert runs.model_text(train(tmp_path / "b.npz", y, params)) == expected
+
+
+# --- the rule for zeros
+
+
+def same_trees(forest, other):
+    return runs.model_text(forest) == runs.model_text(other).replace(*(
+        f'"psboost.zero_as_missing":"{str(f.zero_as_missing).lower()}"' for f in (other, forest)
+    ))  # fmt: skip
+
+
+def without_zeros(X):
+    X = X.copy()
+    X.eliminate_zeros()
+    return X
+
+
+def test_the_rule_follows_the_zeros_that_are_stored(tmp_path):
+    X, y = runs.sparse_data()
+    tidy = without_zeros(X)
+    one_zero = tidy.copy()
+    one_zero.data[-1] = 0  # only one worker of a grid sees it
+    for i, (data, rule) in enumerate([(X, "unstored"), (tidy, True), (one_zero, "unstored")]):
+        np.savez(tmp_path / f"{i}.npz", indptr=data.indptr, indices=data.indices, data=data.data, shape=data.shape, y=y)
+        (tmp_path / f"{i}.svm").write_text(svm_text(data, y))
+        expected = runs.model_text(train(data, y, {"zero_as_missing": rule}))
+        for given in ((data, y), (tmp_path / f"{i}.npz",), (tmp_path / f"{i}.svm",)):
+            for grid, servers in (*GRIDS, ((1, 2), 2), ((3, 1), 2)):
+                forest = train(*given, grid=grid, servers=servers)
+                assert forest.zero_as_missing == forest.bin_mapper.zero_as_missing == rule
+                assert runs.model_text(forest) == expected
+    assert same_trees(train(tidy, y), train(tidy, y, {"zero_as_missing": "unstored"}))
+    assert not same_trees(train(X, y), train(X, y, {"zero_as_missing": True}))
+    assert same_trees(train(tidy, y), train(X, y, {"zero_as_missing": True}))
+
+
+def test_zeros_of_evaluation_data_decide_nothing():
+    X, y = runs.sparse_data()
+    forest = train(without_zeros(X), y, evals=[(X, y, "e")], grid=(2, 2))
+    assert forest.zero_as_missing is True
+    margins = forest.predict(X, output_margin=True)
+    assert forest.report["evaluation"]["e-logloss"][-1] == METRICS["logloss"](margins, y)
+
+
+@pytest.mark.parametrize("transport", ["memory", "tcp"])
+def test_dense_evaluation_data_beside_sparse_training_data(transport):
+    """A matrix stores all its zeros: they are values by the rule "unstored"."""
+    X, y = runs.sparse_data()
+    table, labels = runs.dense_data(37, seed=9)
+    for data, rule in ((X, None), (without_zeros(X), None), (X, "unstored"), (X, True)):
+        params = {"zero_as_missing": rule}
+        forest = train(data, y, params, evals=[(table, labels, "e")], grid=(2, 1), transport=transport, num_boost_round=2)
+        margins = forest.predict(table, output_margin=True)
+        assert forest.report["evaluation"]["e-logloss"][-1] == METRICS["logloss"](margins, labels)
+        assert runs.model_text(forest) == runs.model_text(train(data, y, params, num_boost_round=2))
+
+
+def test_dense_data_by_the_rule_unstored_is_as_by_default():
+    """Every cell is stored, so that NaN alone is missing."""
+    X, y = runs.dense_data()
+    forest = train(X, y, {"zero_as_missing": "unstored"})
+    assert same_trees(forest, train(X, y))
+    rows, columns = np.nonzero(np.ones(X.shape))
+    stored = sparse.csr_array((X[rows, columns], (rows, columns)), shape=X.shape)
+    assert runs.model_text(train(stored, y)) == runs.model_text(forest)
+    np.testing.assert_array_equal(forest.predict(stored), forest.predict(X))
+
+
+def test_negative_zeros_are_zeros():
+    X, y = runs.sparse_data()
+    expected = runs.model_text(train(X, y))
+    X.data[np.flatnonzero(X.data == 0)[::2]] = -0.0
+    assert np.signbit(X.data[X.data == 0]).any()
+    for grid, servers in GRIDS:
+        assert runs.model_text(train(X, y, grid=grid, servers=servers)) == expected
 
 
 def test_dense_input():
@@ -169,7 +251,7 @@ def test_report(transport):
     assert {"merge", "search", "encode", "route"} <= report["stages"]["servers"].keys()
     assert "choose" in report["stages"]["coordinator"]
     table = np.nan_to_num(X.toarray())
-    assert report["stored_values"] == np.count_nonzero(table)
+    assert report["stored_values"] == np.count_nonzero(~np.isnan(X.data)) > np.count_nonzero(table)
     assert report["features"] == {"declared": 8, "stored": 7, "splittable": 7}
     assert report["bins"] == len(forest.bin_mapper.cuts)
 
@@ -318,10 +400,10 @@ def works(X, y, params=None, **how):
 
 
 SQUARED = {"objective": "reg:squarederror"}
-BOTH = pytest.mark.parametrize("zero_as_missing", [True, False])
+EACH_RULE = pytest.mark.parametrize("zero_as_missing", [True, False, "unstored"])
 
 
-@BOTH
+@EACH_RULE
 def test_one_row(zero_as_missing):
     rule = {"zero_as_missing": zero_as_missing}
     forest = works(np.array([[1.0, 0.0, np.nan]]), [7.5], SQUARED | rule)
@@ -329,21 +411,21 @@ def test_one_row(zero_as_missing):
     assert all(tree.n_nodes == 1 for tree in forest.trees)
 
 
-@BOTH
+@EACH_RULE
 def test_identical_rows(zero_as_missing):
     forest = works(np.ones((10, 3)), np.arange(10) % 2, {"zero_as_missing": zero_as_missing})
     assert all(tree.n_nodes == 1 for tree in forest.trees)
     np.testing.assert_allclose(forest.predict(np.ones((2, 3))), 0.5, atol=1e-6)
 
 
-@BOTH
+@EACH_RULE
 def test_constant_labels_of_a_regression(zero_as_missing):
     X, _ = runs.dense_data(20)
     forest = works(X, np.full(20, -3.25), SQUARED | {"zero_as_missing": zero_as_missing})
     np.testing.assert_allclose(forest.predict(X), -3.25, rtol=1e-6)
 
 
-@BOTH
+@EACH_RULE
 def test_nothing_stored_at_all(zero_as_missing):
     rule = {"zero_as_missing": zero_as_missing}
     for X in (np.zeros((6, 2)), np.full((6, 2), np.nan), sparse.csr_array((6, 2)), np.zeros((6, 0))):
@@ -354,7 +436,7 @@ def test_nothing_stored_at_all(zero_as_missing):
             works(X, [0, 1, 1, 1, 0, 1], SQUARED | rule)
 
 
-@BOTH
+@EACH_RULE
 def test_a_feature_stored_once(zero_as_missing):
     X = np.zeros((8, 3))
     X[5, 1] = 4
@@ -366,7 +448,7 @@ def test_a_feature_stored_once(zero_as_missing):
     assert set(forest.trees[0].feature.tolist()) == {1, -1}
 
 
-@BOTH
+@EACH_RULE
 def test_a_feature_that_is_missing_or_nothing_else(zero_as_missing):
     X = np.zeros((8, 2))
     X[:, 0] = [np.nan, np.nan, np.nan, np.nan, 1, 1, 1, 1]
@@ -375,7 +457,7 @@ def test_a_feature_that_is_missing_or_nothing_else(zero_as_missing):
     X = np.where(np.arange(8)[:, None] < 4, np.nan, 0.0)
     forest = works(X, [1, 1, 1, 1, 0, 0, 0, 0], {"zero_as_missing": zero_as_missing})
     # Zeros that are values differ from NaN, zeros that are missing do not.
-    assert len(set(forest.predict(X).tolist())) == (1 if zero_as_missing else 2)
+    assert len(set(forest.predict(X).tolist())) == (1 if zero_as_missing is True else 2)
 
 
 def test_empty_shards():
@@ -512,13 +594,27 @@ def test_bad_input(change, error, text, transport):
 def test_bin_mappers_that_do_not_fit():
     X, y = runs.sparse_data()
     mapper = train(X, y).bin_mapper
-    with pytest.raises(ParameterError, match="made with zero_as_missing=True, this training has False"):
-        train(X, y, {"zero_as_missing": False}, bin_mapper=mapper)
+    for rule in (True, False):
+        with pytest.raises(ParameterError, match=f"made with zero_as_missing=unstored, this training has {rule}"):
+            train(X, y, {"zero_as_missing": rule}, bin_mapper=mapper)
     few = train(X, y, {"min_child_weight": 3}).bin_mapper
     assert len(few.features) < len(mapper.features)
     with pytest.raises(ParameterError, match=re.escape("fewer than 12 rows, but this training could split")):
         train(X, y, bin_mapper=few)
     assert train(X, y, {"min_child_weight": 3}, bin_mapper=few).report["trees"] == 3
+
+
+def test_a_bin_mapper_brings_its_rule_for_zeros(tmp_path):
+    X, y = runs.sparse_data()
+    for rule in (True, False, "unstored"):
+        mapper = train(X, y, {"zero_as_missing": rule}).bin_mapper
+        mapper.save(tmp_path / "b.npz")
+        for data in (X, without_zeros(X), X.toarray()):
+            expected = train(data, y, {"zero_as_missing": rule}, bin_mapper=mapper)
+            for grid, servers in GRIDS:
+                forest = train(data, y, bin_mapper=tmp_path / "b.npz", grid=grid, servers=servers)
+                assert forest.zero_as_missing == rule
+                assert runs.model_text(forest) == runs.model_text(expected)
 
 
 def test_a_bin_mapper_serves_other_rows(tmp_path):
@@ -561,6 +657,50 @@ def test_auc_beside_xgboost():
         forest = psboost.train(params, X[:cut], y[:cut], num_boost_round=30, grid=grid, servers=grid[0])
         found = METRICS["auc"](forest.predict(X[cut:], output_margin=True), y[cut:])
         assert found == pytest.approx(expected, abs=0.01)
+
+
+def zeros_that_matter(n_rows, seed):
+    """Sparse data where a fifth of the cells is stored, some of them 0, and whether one is says much of y."""
+    rng = np.random.default_rng(seed)
+    stored = rng.random((n_rows, 12)) < 0.2
+    values = np.round(rng.normal(1, 1, stored.shape), 1).astype(np.float32)
+    values[rng.random(stored.shape) < 0.4] = 0
+    values[rng.random(stored.shape) < 0.05] = -0.0
+    worth = np.where(stored, np.where(values == 0, 2, values / 2), 0)
+    signal = worth @ np.linspace(-1, 1, 12) + rng.normal(0, 0.3, n_rows)
+    rows, columns = np.nonzero(stored)
+    X = sparse.csr_matrix((values[rows, columns], (rows, columns)), shape=stored.shape)
+    return X, (signal > 0).astype(float)
+
+
+def test_stored_zeros_beside_xgboost(tmp_path):
+    """By its convention: the same margins to the bit, and learning as much from it, which the rule True cannot."""
+    xgboost = pytest.importorskip("xgboost")
+    X, y = zeros_that_matter(4000, 0)
+    other, labels = zeros_that_matter(2000, 1)
+    params = {"objective": "binary:logistic", "max_depth": 4, "learning_rate": 0.3, "min_child_weight": 1.0}
+    matrix = xgboost.QuantileDMatrix(X, y, nthread=1)
+    reference = xgboost.train(params | {"tree_method": "hist", "nthread": 1}, matrix, 20)
+    expected = METRICS["logloss"](reference.predict(xgboost.DMatrix(other), output_margin=True), labels)
+
+    losses = {}
+    for rule, grid in ((None, (1, 1)), (None, (2, 2)), (True, (1, 1))):
+        how = {"grid": grid, "evals": [(other, labels, "e")], "num_boost_round": 20}
+        forest = train(X, y, params | {"zero_as_missing": rule, "sketch": "exact"}, **how)
+        forest.save_model(tmp_path / "m.json")
+        margins = forest.predict(other, output_margin=True)
+        booster = xgboost.Booster(model_file=tmp_path / "m.json")
+        theirs = xgboost.DMatrix(other) if rule is None else xgboost.DMatrix(other, missing=0.0)
+        np.testing.assert_array_equal(booster.predict(theirs, output_margin=True), margins)
+        losses[rule, grid] = METRICS["logloss"](margins, labels)
+        assert forest.report["evaluation"]["e-logloss"][-1] == losses[rule, grid]
+        if rule is None:
+            offsets, cuts = matrix.get_quantile_cut()
+            for f, begin, end in zip(range(12), forest.bin_mapper.offsets, forest.bin_mapper.offsets[1:], strict=False):
+                ours = forest.bin_mapper.cuts[begin : end - 1]
+                np.testing.assert_array_equal(ours, cuts[int(offsets[f]) + 1 : int(offsets[f + 1]) - 1])
+    assert losses[None, (2, 2)] == losses[None, (1, 1)] == pytest.approx(expected, abs=0.003)
+    assert losses[True, (1, 1)] > expected + 0.05
 
 
 def test_paths_of_files_are_left_alone(tmp_path):

@@ -2,27 +2,26 @@
 
 A forest's rule for zeros (DESIGN.md, D9) is `zero_as_missing`:
 
-    True   a cell that is not stored, a stored 0 and NaN are all missing
-    False  a cell that is not stored is 0.0, a number like others; NaN is missing
-    None   as stored, for XGBoost's own models: NaN and what a sparse matrix does not store are missing
+    True        a cell that is not stored, a stored 0 and NaN are all missing
+    False       a cell that is not stored is 0.0, a number like others; NaN is missing
+    "unstored"  a cell that is not stored and NaN are missing, a stored 0 is a number: what XGBoost's own models mean
 """
 
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from scipy import sparse
 
 from psboost.boosting.scorer import Scorer
+from psboost.data import zeros
 from psboost.data.source import open_source
 from psboost.errors import ModelError
 from psboost.kernels import scoring
 
 MAX_FEATURES = 2**63 - 1
-TABLE_FEATURES = 1 << 26  # no lookup table of column numbers is longer
 PART_ROWS = 1 << 16  # rows of a matrix that are scored at a time
 PART_BYTES = 1 << 26  # bytes of a file
 RT_EPS = np.float32(1e-6)  # XGBoost keeps a base_score that is a probability so far from 0 and 1
@@ -132,7 +131,7 @@ class Forest:
     objective: str
     base_score: float
     n_features: int
-    zero_as_missing: bool | None
+    zero_as_missing: zeros.Rule
     report: dict | None = None
     attributes: dict[str, str] = field(default_factory=dict)
     bin_mapper: Any = None
@@ -153,6 +152,8 @@ class Forest:
         if not 0 <= self.n_features <= MAX_FEATURES:
             raise ModelError(f"n_features is {self.n_features}: it must be between 0 and 2^63 - 1")
         self.base_margin  # noqa: B018
+        if self.zero_as_missing not in zeros.NUMBERED:
+            raise ModelError(f'zero_as_missing is {self.zero_as_missing!r}: True, False or "unstored" is needed')
         for number, tree in enumerate(self.trees):
             try:
                 tree.check(self.n_features)
@@ -199,56 +200,26 @@ class Forest:
     def _predict_margins(self, X, index_base) -> np.ndarray:
         if isinstance(X, (str, Path)):
             return self._predict_file(X, index_base)
-        if self.zero_as_missing is None and sparse.issparse(X):
-            self._check_width("X", X.shape[-1], exact=True)
-            return self._predict_as_stored(X.tocsr())
-        # A dense matrix stores every cell: "as stored" is then the rule of False.
-        source = open_source(X, zero_as_missing=bool(self.zero_as_missing))
+        rule = self.zero_as_missing
+        if rule == zeros.UNSTORED and not sparse.issparse(X):
+            rule = False  # the same for a matrix that stores every cell, and then its zeros need not be handed over
+        source = open_source(X, zero_as_missing=rule)
         n_rows, n_columns = np.shape(X)
         self._check_width("X", n_columns, exact=True)
-        return self._predict_source(source, bool(self.zero_as_missing), -(-n_rows // PART_ROWS))
+        return self._predict_source(source, -(-n_rows // PART_ROWS))
 
     def _predict_file(self, path, index_base) -> np.ndarray:
-        if self.zero_as_missing is None:
-            raise ModelError(
-                f"{path}: the model does not say whether a zero in a file is missing (XGBoost's do not); "
-                "set its zero_as_missing to True or False first, or give a matrix"
-            )
         source = open_source(path, index_base=index_base, zero_as_missing=self.zero_as_missing)
-        return self._predict_source(source, self.zero_as_missing, -(-os.path.getsize(path) // PART_BYTES))
+        return self._predict_source(source, -(-os.path.getsize(path) // PART_BYTES))
 
-    def _predict_source(self, source, rule, n_parts) -> np.ndarray:
-        scorer = self._scorer(rule)
+    def _predict_source(self, source, n_parts) -> np.ndarray:
+        scorer = self._scorer(source.zero_as_missing)
         parts = []
         for span in source.spans(max(n_parts, 1)):
-            rows = source.read(span, keep=scorer.features)
-            self._check_width(source.name, rows.n_features, exact=source.name.endswith(".npz"))
-            parts.append(scorer.margins(rows))
+            for rows in source.pieces(span):
+                self._check_width(source.name, rows.n_features, exact=source.name.endswith(".npz"))
+                parts.append(scorer.margins(rows))
         return np.concatenate(parts)
-
-    def _predict_as_stored(self, csr) -> np.ndarray:
-        """Margins of a sparse matrix whose stored zeros are zeros, which no Source hands out."""
-        if not csr.has_canonical_format:
-            csr = csr.copy()
-            csr.sum_duplicates()
-        scorer = self._scorer(None)
-        parts = [np.empty(0, np.float32)]
-        for begin in range(0, csr.shape[0], PART_ROWS):
-            indptr = csr.indptr[begin : begin + PART_ROWS + 1].astype(np.int64)
-            part = slice(indptr[0], indptr[-1])
-            positions = _positions(scorer.features, csr.indices[part])
-            kept = positions >= 0
-            before = np.zeros(len(kept) + 1, np.int64)
-            np.cumsum(kept, out=before[1:])
-            with np.errstate(over="ignore"):
-                values = csr.data[part][kept].astype(np.float32)
-            rows = SimpleNamespace(indptr=before[indptr - indptr[0]], features=positions[kept], values=values)
-            parts.append(scorer.margins(rows))
-        return np.concatenate(parts)
-
-    def _margins(self, rows, method=None) -> np.ndarray:
-        """Scorer.margins, of rows read with keep=scorer.features by the forest's own rule."""
-        return self.scorer.margins(rows, method)
 
     def _scorer(self, rule) -> Scorer:
         trees, scorer = self._scorers.get(rule, (None, None))
@@ -288,15 +259,3 @@ def base_margin(objective: str, base_score: float) -> np.float32:
     if not 0 <= score <= 1:
         raise ModelError(f"base_score is {base_score}: a probability is needed for {objective}")
     return np.float32(scoring.logit(min(max(score, RT_EPS), np.float32(1) - RT_EPS)))
-
-
-def _positions(features, columns) -> np.ndarray:
-    """int32: where each of `columns` stands in `features` (ascending), -1 if it does not."""
-    if len(features) == 0:
-        return np.full(len(columns), -1, np.int32)
-    if features[-1] < TABLE_FEATURES:
-        table = np.full(features[-1] + 2, -1, np.int32)
-        table[features] = np.arange(len(features))
-        return table[np.minimum(columns, features[-1] + 1)]
-    at = np.minimum(np.searchsorted(features, columns), len(features) - 1)
-    return np.where(features[at] == columns, at, -1).astype(np.int32)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from psboost.boosting.split import FeatureRange
+from psboost.data import zeros
 from psboost.data.block import bin_offsets_of, zero_bins_of
 from psboost.data.sketches import CutPoints
 
@@ -36,11 +37,11 @@ class Frontier:
 
 
 def feature_range(
-    ids: np.ndarray, shards: np.ndarray, locals_: np.ndarray, cut_points: CutPoints, zero_as_missing: bool
+    ids: np.ndarray, shards: np.ndarray, locals_: np.ndarray, cut_points: CutPoints, zero_as_missing: zeros.Rule
 ) -> FeatureRange:
     """The bins of features side by side, and where each one's zeros and missing values fall (D9)."""
     default_bins = np.full((len(ids), 2), -1, np.int32)
-    if not zero_as_missing:
+    if not zeros.unstored_is_missing(zero_as_missing):
         default_bins[:, 0] = zero_bins_of(cut_points)
         default_bins[:, 1] = np.where(cut_points.has_missing, np.diff(cut_points.offsets), -1)
     return FeatureRange(

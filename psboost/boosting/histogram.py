@@ -1,10 +1,13 @@
 """Knows histograms as sorted bin ids with integer sums; does not know messages, or where gradients come from."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from psboost.data.block import Block, DenseBlock
+from psboost.kernels import dense as dense_kernels
 from psboost.kernels import histograms as kernels
 
 _GRADS_FIT, _HESSES_FIT = 1 << 31, 1 << 32  # with less in a node, no packed sum of it overflows
@@ -58,6 +61,22 @@ class Histograms:
         )
 
 
+    @staticmethod
+    def side_by_side(parts: list["Histograms"], first_bins: list[int]) -> "Histograms":
+        """The histograms of the same nodes over several ranges of bins, the first of which is first_bins[i]."""
+        offsets = sum(part.offsets for part in parts)
+        columns: list[list[np.ndarray]] = [[], [], []]
+        for i in range(parts[0].n_nodes):
+            for first, part in zip(first_bins, parts, strict=False):
+                bins, grads, hesses = part.node(i)
+                for column, entries in zip(columns, (bins + np.int32(first), grads, hesses), strict=True):
+                    column.append(entries)
+        return Histograms(offsets, *(_join(column, dtype) for column, dtype in zip(columns, _DTYPES, strict=True)))
+
+
+_DTYPES = (np.int32, np.int64, np.int64)
+
+
 def _join(arrays: list[np.ndarray], dtype) -> np.ndarray:
     return np.concatenate(arrays).astype(dtype, copy=False) if arrays else np.empty(0, dtype)
 
@@ -94,40 +113,25 @@ class NodeSums:
     n_present: int | None = None
 
 
-class HistogramBuilder:
+class HistogramBuilder(ABC):
     """Builds the histograms of one block's nodes, in accumulators that are kept between calls."""
 
-    def __init__(self, indptr, bins, posting_offsets, posting_rows, bin_offsets):
-        """The block: CSR rows of bin ids, and the rows of each bin; `bin_offsets` (int32): bins of a feature."""
-        self._indptr, self._bins, self._bin_offsets = indptr, bins, bin_offsets
-        self._posting_offsets, self._posting_rows = posting_offsets, posting_rows
+    def __init__(self, bin_offsets: np.ndarray):
+        """bin_offsets (int32): bins of a feature."""
+        self._bin_offsets = bin_offsets
         self._n_bins = int(bin_offsets[-1])
         self._packed_sums = np.zeros(self._n_bins, np.int64)
         self._pairs: np.ndarray | None = None
-        self._dirty: tuple[np.ndarray, np.ndarray | None] | None = None
 
+    @staticmethod
+    def of(block: Block) -> "HistogramBuilder":
+        if isinstance(block, DenseBlock):
+            return DenseBuilder(block.cells, block.stride, block.bin_offsets)
+        return SparseBuilder(block.indptr, block.bins, block.posting_offsets, block.posting_rows, block.bin_offsets)
+
+    @abstractmethod
     def sum(self, rows: np.ndarray, packed: np.ndarray) -> NodeSums:
         """The sums of the node that holds `rows` (int32), each row's grad and hess packed (int64)."""
-        self._clear()
-        sums = np.zeros(4, np.int64)
-        kernels.sum_node(self._indptr, rows, packed, sums)
-        *total, n_stored = sums.tolist()
-        total = Total(*total)
-        pairs = total.needs_pairs
-        if pairs and self._pairs is None:
-            self._pairs = np.zeros(2 * self._n_bins, np.int64)
-        acc = self._pairs if pairs else self._packed_sums
-        if self._is_by_bins(n_stored):
-            values = self._values_of_all(rows, packed)
-            by_bins = kernels.build_pairs_by_bins if pairs else kernels.build_by_bins
-            by_bins(self._posting_offsets, self._posting_rows, values, acc)
-            self._dirty = acc, None
-        else:
-            by_rows = kernels.build_pairs if pairs else kernels.build
-            by_rows(self._indptr, self._bins, rows, packed, acc)
-            few = 16 * n_stored < self._n_bins
-            self._dirty = acc, rows.copy() if few else None  # by the next call the rows may have moved
-        return NodeSums(acc, pairs, total)
 
     def build(self, rows_of_nodes: list[np.ndarray], living: list[np.ndarray], packed: np.ndarray):
         """Histograms of nodes, given each one's rows (int32) and living features (int32 ascending); and their totals.
@@ -146,8 +150,76 @@ class HistogramBuilder:
         return Histograms(offsets, bins[:at], grads[:at], hesses[:at]), totals
 
     def _most_bins(self, rows: np.ndarray, features: np.ndarray) -> int:
+        """How many bins may be present in a node."""
         n_bins = int((self._bin_offsets[features + 1] - self._bin_offsets[features]).sum())
-        return min(n_bins, int((self._indptr[rows + 1] - self._indptr[rows]).sum()))
+        return min(n_bins, self._n_stored(rows))
+
+    @abstractmethod
+    def _n_stored(self, rows: np.ndarray) -> int:
+        """How many cells `rows` store, at most."""
+
+    def _acc(self, pairs: bool) -> np.ndarray:
+        if not pairs:
+            return self._packed_sums
+        if self._pairs is None:
+            self._pairs = np.zeros(2 * self._n_bins, np.int64)
+        return self._pairs
+
+
+class DenseBuilder(HistogramBuilder):
+    """Of a block that is held as a small number for each cell (data.block.DenseBlock)."""
+
+    def __init__(self, cells: np.ndarray, stride: int, bin_offsets: np.ndarray):
+        super().__init__(bin_offsets)
+        self._cells, self._stride = cells, stride
+        self._wide = np.zeros((len(bin_offsets) - 1) * stride, np.int64)
+
+    def sum(self, rows, packed):
+        sums = np.zeros(3, np.int64)
+        kernels.sum_packed(rows, packed, sums)
+        total = Total(*sums.tolist())
+        acc = self._acc(total.needs_pairs)
+        acc.fill(0)
+        dense_kernels.build_dense(
+            self._cells, self._stride, self._bin_offsets, rows, packed, total.needs_pairs, self._wide, acc
+        )
+        return NodeSums(acc, total.needs_pairs, total)
+
+    def _n_stored(self, rows):
+        return len(rows) * (len(self._bin_offsets) - 1)
+
+
+class SparseBuilder(HistogramBuilder):
+    """Of a block that is held as sparse rows and postings (data.block.SparseBlock)."""
+
+    def __init__(self, indptr, bins, posting_offsets, posting_rows, bin_offsets):
+        super().__init__(bin_offsets)
+        self._indptr, self._bins = indptr, bins
+        self._posting_offsets, self._posting_rows = posting_offsets, posting_rows
+        self._dirty: tuple[np.ndarray, np.ndarray | None] | None = None
+
+    def sum(self, rows, packed):
+        self._clear()
+        sums = np.zeros(3, np.int64)
+        kernels.sum_packed(rows, packed, sums)
+        n_stored = len(rows) * len(self._bins) // max(1, len(self._indptr) - 1)  # about
+        total = Total(*sums.tolist())
+        pairs = total.needs_pairs
+        acc = self._acc(pairs)
+        if self._is_by_bins(n_stored):
+            values = self._values_of_all(rows, packed)
+            by_bins = kernels.build_pairs_by_bins if pairs else kernels.build_by_bins
+            by_bins(self._posting_offsets, self._posting_rows, values, acc)
+            self._dirty = acc, None
+        else:
+            by_rows = kernels.build_pairs if pairs else kernels.build
+            by_rows(self._indptr, self._bins, rows, packed, acc)
+            few = 16 * n_stored < self._n_bins
+            self._dirty = acc, rows.copy() if few else None  # by the next call the rows may have moved
+        return NodeSums(acc, pairs, total)
+
+    def _n_stored(self, rows):
+        return int((self._indptr[rows + 1] - self._indptr[rows]).sum())
 
     def _is_by_bins(self, n_stored: int) -> bool:
         """Whether it is quicker to go through all bins' rows than through a node's rows' n_stored bins.

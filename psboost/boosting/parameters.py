@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from psboost.errors import ParameterError
-from psboost.settings import Bool, Float, Int, OneOf, SomeOf, check_all, define, read_layer
+from psboost.settings import BoolOr, Float, Int, OneOf, SomeOf, check_all, define, read_layer
 
 METRICS = {
     "binary:logistic": ("auc", "logloss", "error"),
@@ -22,7 +22,7 @@ ALIASES = {
 }
 _SEED = "the seed is an argument: psboost.train(..., seed=), or --seed"
 _ROUNDS = "the number of rounds is an argument: psboost.train(..., num_boost_round=), or --num-boost-round"
-_PARALLEL = "psboost's parallelism is its grid of workers: psboost.train(..., grid=(2, 2)), or --grid 2x2"
+_PARALLEL = "the number of threads is an argument: psboost.train(..., threads=), or --threads"
 # Parameters of XGBoost that people bring along: why there is no such parameter here.
 NOT_HERE = {
     "seed": _SEED,
@@ -61,8 +61,11 @@ class Parameters:
     grad_bits: int | None = define(
         None, OneOf((8, 16, 32)), "bits that a row's gradient is rounded to", optional="16; 32 below 16,384 rows"
     )
-    zero_as_missing: bool | None = define(
-        None, Bool(), "zeros are missing, as NaN is", optional="yes for sparse input, no for dense"
+    zero_as_missing: bool | str | None = define(
+        None,
+        BoolOr(("unstored",)),
+        "what is missing beside NaN: all zeros, none, or cells that are not stored while stored zeros are values",
+        optional="false for dense data; for sparse data and files unstored if the training data store a zero, else true",
     )
     sketch: str = define("kll", OneOf(("kll", "exact")), "how cut points are found")
     eval_metric: tuple[str, ...] | None = define(

@@ -39,7 +39,7 @@ class RowPartition:
         """Moves the rows of `node` to its children, by the bitvector of the shard's rows."""
         begin, end = self._ranges.pop(node)
         n_left = kernels.partition(
-            self._rows[begin:end], words, default_is_left, left, right, self._node_of_row, self._spare
+            self._rows[begin:end], words, default_is_left, left, right, self._node_of_row, self._spare[begin:end]
         )
         self._ranges[left] = (begin, begin + n_left)
         self._ranges[right] = (begin + n_left, end)

@@ -10,65 +10,79 @@ of its default child, which lie together:
     unstored /  \\        /  \\ unstored
        leaf 0  leaf 1  leaf 3  leaf 2
 
-QuickScorer: Lucchese et al., SIGIR 2015. Rows that store most of the forest's features are faster to walk.
+QuickScorer: Lucchese et al., SIGIR 2015; by blocks of rows and on bytes: RapidScorer, Ye et al., KDD 2018. Forests
+of very large trees are faster to walk.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from psboost.kernels import scoring
+from psboost.data import zeros
+from psboost.kernels import cells, scoring
 
 MASK_BYTES = 1 << 22  # how much of its bitvectors partial_exits holds at a time
-CACHE_BYTES = 1 << 18  # node lists and walked rows are cut to this size, to stay in a core's cache
-WALK_FROM = 8  # nodes that a row meets in the lists for each step of a walk; measured on depths 4 to 9
+CHUNK_PLANES = 2048  # the trees of a block's state are cut to so many planes, to stay in a core's cache
+CACHE_BYTES = 1 << 18  # and walked rows to this size
+MOST_LEAVES = 2048  # that the planes of a tree can number
+WALK_FROM = 48  # records for each step of a walk; measured on depths 6 to 12
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 class Scorer:
-    """A forest's bitvectors. `rows` hold values by their position in `features`, in any order within a row.
+    """A forest's bitvectors.
 
     features     int64 (k): the forest's own features, ascending user numbers
     n_words      words of a bitvector: the largest tree's, 64 leaves each
     base_margin  float32: what a row's margin starts with
     """
 
-    def __init__(self, trees, zero_as_missing=None, base_margin=0.0):
-        """`zero_as_missing` None: unstored cells and NaN are missing, stored zeros are zeros."""
+    def __init__(self, trees, zero_as_missing=zeros.UNSTORED, base_margin=0.0):
+        """`zero_as_missing`: the rule for zeros (data/zeros.py)."""
         self.n_trees = len(trees)
         self.base_margin = np.float32(base_margin)
         self._skip_zeros = zero_as_missing is True
-        self._unstored = np.float32(0.0 if zero_as_missing is False else np.nan)
+        self._unstored = np.float32(np.nan if zeros.unstored_is_missing(zero_as_missing) else 0.0)
         self._nodes = _Nodes.of(trees, self._unstored)
         self.features = self._nodes.features
         self.n_words = int(self._nodes.n_words.max(initial=1))
         self._lists = {}
-        self._walked = None
+        self._lookup = self._blocks = self._walked = None
 
     def margins(self, rows, method=None) -> np.ndarray:
         """float32 (n_rows): base margin + leaf values, added in float32 in tree order.
 
-        `method`: "quickscorer", "walk", or None for what promises to be faster; all give the same bits.
+        rows    source.Cells, columns in any order but once in a row, or source.DenseCells
+        method  "quickscorer", "walk", or None for what promises to be faster; all give the same bits
         """
-        n_rows = len(rows.indptr) - 1
-        margins = np.full(n_rows, self.base_margin, np.float32)
+        dense = rows.values.ndim == 2
+        margins = np.full(len(rows.values) if dense else len(rows.indptr) - 1, self.base_margin, np.float32)
         if method is None:
-            method = "walk" if self._walk_is_faster(rows) else "quickscorer"
+            method = "walk" if self._walk_is_faster() else "quickscorer"
+        if method not in ("quickscorer", "walk"):
+            raise ValueError(f"unknown method {method!r}")
+        if self._lookup is None:
+            self._lookup = _lookup(self.features)
         if method == "walk":
             self._walk(rows, margins)
             return margins
-        if method != "quickscorer":
-            raise ValueError(f"unknown method {method!r}")
-        for first, n_trees in self._chunks():
-            lists = self._lists_of(first, n_trees)
+        if self._blocks is None:
+            self._blocks = self._nodes.blocks()
+        if dense:
+            scoring.add_dense_scores(
+                rows.values, self._skip_zeros, self.features, *self._blocks, *_scratch(self._blocks), margins
+            )
+        else:
             scoring.add_scores(
-                rows.indptr, rows.features, rows.values, self._skip_zeros, lists.starts, lists.nodes,
-                lists.word_begin, lists.leaf_values, lists.state(), margins,
+                rows.indptr, rows.columns, rows.values, self._skip_zeros, *self._lookup, _found(),
+                *self._blocks, *_scratch(self._blocks), margins,
             )  # fmt: skip
         return margins
 
     def partial_exits(self, rows, first_tree, n_trees) -> tuple[np.ndarray, np.ndarray]:
-        """Where the rows' stored values narrow a tree's bitvector, and to what.
+        """Where the rows' stored values narrow a tree's bitvector, and to what; for feature shards.
+
+        rows       CSR whose `features` are positions in self.features (source.Rows, read with keep=self.features)
 
         positions  int64 (m): row * n_trees + (tree - first_tree), ascending
         masks      uint64 (m, n_words): never all-ones
@@ -111,29 +125,25 @@ class Scorer:
     def _walk(self, rows, margins):
         if self._walked is None:
             self._walked = self._nodes.steps()
-        steps, roots, depths = self._walked
-        k = max(len(self.features), 1)
-        n_together = min(max(1, CACHE_BYTES // (4 * k)), 64)
-        scoring.walk(
-            rows.indptr, rows.features, rows.values, self._skip_zeros, self._unstored, steps, roots,
-            depths, len(self.features), np.empty(n_together * k, np.float32), margins,
-        )  # fmt: skip
+        k = len(self.features)
+        n_together = min(max(1, CACHE_BYTES // (4 * max(k, 1))), 64)
+        for begin in range(0, len(margins), n_together):
+            part = margins[begin : begin + n_together]
+            if rows.values.ndim == 2:
+                laid_out = rows.values[begin : begin + n_together, self.features].ravel()
+                if self._skip_zeros:
+                    laid_out[laid_out == 0] = np.nan
+            else:
+                laid_out = np.full(len(part) * k, self._unstored)
+                scoring.lay_out(
+                    rows.indptr, rows.columns, rows.values, self._skip_zeros, *self._lookup, _found(), begin, k, laid_out
+                )
+            scoring.walk(laid_out, k, *self._walked, part)
 
-    def _walk_is_faster(self, rows) -> bool:
-        """Whether the stored values meet so many nodes that going down each tree touches fewer."""
-        n_rows = max(len(rows.indptr) - 1, 1)
-        n_met = self._nodes.n_inner / max(len(self.features), 1) * len(rows.values) / n_rows
-        return n_met > WALK_FROM * self._nodes.depths().sum()
-
-    def _chunks(self):
-        """(first tree, number of trees), so many that their lists stay in cache."""
-        size = np.cumsum(self._nodes.n_list_bytes)
-        first = 0
-        while first < self.n_trees:
-            done = size[first - 1] if first else 0
-            end = max(int(np.searchsorted(size, done + CACHE_BYTES, side="right")), first + 1)
-            yield first, end - first
-            first = end
+    def _walk_is_faster(self) -> bool:
+        """Whether nodes lose so many leaves that going down each tree touches less."""
+        n_records, n_steps = self._nodes.n_records().sum(), self._nodes.depths().sum()
+        return n_records > WALK_FROM * n_steps or self._nodes.n_leaves.max(initial=1) > MOST_LEAVES
 
     def _lists_of(self, first_tree, n_trees) -> "_Lists":
         key = first_tree, n_trees
@@ -174,7 +184,7 @@ class _Nodes:
     first_leaf: np.ndarray  # within its tree
     n_lost: np.ndarray  # leaves below the default child, 0 for leaves
     levels: list  # of arrays of nodes, from the roots down
-    n_words: np.ndarray  # int64 (n_trees)
+    n_leaves: np.ndarray  # int64 (n_trees)
 
     @classmethod
     def of(cls, trees, unstored):
@@ -211,27 +221,28 @@ class _Nodes:
             features, begin, tree, left, right,
             np.searchsorted(features, np.where(inner, feature, -1)), threshold,
             joined("value", np.float32), missing_left, unstored_left, first_leaf,
-            np.where(inner, n_leaves[near], 0), levels, -(-n_leaves[begin[:-1]] // 64),
+            np.where(inner, n_leaves[near], 0), levels, n_leaves[begin[:-1]],
         )  # fmt: skip
 
     @property
-    def n_inner(self) -> int:
-        return int((self.left >= 0).sum())
+    def n_words(self) -> np.ndarray:
+        """int64 (n_trees): 64 leaves each."""
+        return -(-self.n_leaves // 64)
+
+    def n_records(self) -> np.ndarray:
+        """int64 (n): how many planes hold leaves that the node can lose; 0 for leaves."""
+        end = self.first_leaf + self.n_lost
+        return np.where(self.n_lost > 0, (end - 1) // 8 - self.first_leaf // 8 + 1, 0)
 
     def depths(self) -> np.ndarray:
         """float64 (n_trees): how many nodes lead to the average leaf."""
-        n_leaves = np.zeros(len(self.n_words))
-        depths = np.zeros(len(self.n_words))
+        n_leaves = np.zeros(len(self.n_leaves))
+        depths = np.zeros(len(self.n_leaves))
         for depth, nodes in enumerate(self.levels):
             leaves = np.bincount(self.tree[nodes[self.left[nodes] < 0]], minlength=len(depths))
             n_leaves += leaves
             depths += depth * leaves
         return depths / n_leaves
-
-    @property
-    def n_list_bytes(self) -> np.ndarray:
-        """int64 (n_trees): about the size of each tree's part of the lists."""
-        return scoring.NODE.itemsize * np.diff(self.begin) // 2 + 256 * self.n_words
 
     def lists(self, first_tree, n_trees) -> _Lists:
         word_begin = np.zeros(n_trees + 1, np.int64)
@@ -247,12 +258,7 @@ class _Nodes:
         on_nan = nodes[self.unstored_left[nodes] != self.missing_left[nodes]]
         nodes, which = np.concatenate([nodes, on_nan]), np.concatenate([which, np.full(len(on_nan), 2)])
 
-        # One record for each word that the node's lost leaves touch.
-        first, end = self.first_leaf[nodes], self.first_leaf[nodes] + self.n_lost[nodes]
-        n_records = (end - 1) // 64 - first // 64 + 1
-        of = np.repeat(np.arange(len(nodes)), n_records)
-        word = first[of] // 64 + np.arange(len(of)) - np.repeat(np.cumsum(n_records) - n_records, n_records)
-        lost = _ones_below(end[of] - 64 * word) & ~_ones_below(first[of] - 64 * word)
+        of, word, lost = self._lost(nodes, 64)
         records = np.empty(len(of), scoring.NODE)
         records["threshold"] = self.threshold[nodes][of]
         records["word"] = word_begin[self.tree[nodes][of] - first_tree] + word
@@ -263,6 +269,75 @@ class _Nodes:
         starts = np.zeros(3 * len(self.features) + 1, np.int64)
         np.cumsum(np.bincount(key, minlength=3 * len(self.features)), out=starts[1:])
         return _Lists(starts, records[order], word_begin, leaf_values)
+
+    def blocks(self) -> tuple[np.ndarray, ...]:
+        """The forest as scoring.add_scores takes it: thresholds .. leaf_values."""
+        if self.n_leaves.max(initial=1) > MOST_LEAVES:
+            raise ValueError(f"a tree of {self.n_leaves.max()} leaves is walked: planes number {MOST_LEAVES}")
+        k = len(self.features)
+        nodes = np.flatnonzero(self.left >= 0)
+        position, threshold, left = self.position[nodes], self.threshold[nodes], self.unstored_left[nodes]
+
+        # Each feature's distinct thresholds, by key; `rank`: of a node's among its key's.
+        order = np.lexsort([threshold, position])
+        new = np.ones(len(nodes), bool)
+        new[1:] = (np.diff(position[order]) != 0) | (np.diff(threshold[order]) != 0)
+        own, values = position[order][new], threshold[order][new]
+        n_distinct = np.bincount(own, minlength=k)
+        key_begin = np.zeros(k + 1, np.int64)
+        np.cumsum(-(-n_distinct // scoring.KEY_THRESHOLDS), out=key_begin[1:])
+        number = np.arange(len(own)) - (np.cumsum(n_distinct) - n_distinct)[own]
+        slice_, rank = np.divmod(number, scoring.KEY_THRESHOLDS)
+        keys = key_begin[own] + slice_
+        at = np.empty(len(nodes), np.int64)
+        at[order] = np.cumsum(new) - 1
+        key, least = keys[at], np.where(left, rank[at] + 2, 255 - rank[at])
+
+        on_nan = left != self.missing_left[nodes]
+        nan_features = np.unique(position[on_nan])
+        nan_keys = np.full(k, -1)
+        nan_keys[nan_features] = key_begin[-1] + np.arange(len(nan_features))
+        n_keys = int(key_begin[-1]) + len(nan_features)
+        thresholds, searches = _searches(keys, rank, values, n_keys)
+        nodes = np.concatenate([nodes, nodes[on_nan]])
+        key = np.concatenate([key, nan_keys[position[on_nan]]])
+        least = np.concatenate([least, np.ones(on_nan.sum(), np.int64)])
+        which = np.concatenate([~left, np.zeros(on_nan.sum(), bool)])
+
+        plane_begin = np.zeros(len(self.n_leaves) + 1, np.int64)
+        np.cumsum(-(-self.n_leaves // 8), out=plane_begin[1:])
+        leaves = np.flatnonzero(self.left < 0)
+        leaf_values = np.zeros(8 * plane_begin[-1], np.float32)
+        leaf_values[8 * plane_begin[self.tree[leaves]] + self.first_leaf[leaves]] = self.value[leaves]
+        tree_begin = [0]
+        while tree_begin[-1] < len(self.n_leaves):
+            end = np.searchsorted(plane_begin, plane_begin[tree_begin[-1]] + CHUNK_PLANES, side="right") - 1
+            tree_begin.append(max(int(end), tree_begin[-1] + 1))
+        tree_begin = np.array(tree_begin)
+
+        of, byte, lost = self._lost(nodes, 8)
+        tree = self.tree[nodes[of]]
+        chunk = np.searchsorted(tree_begin, tree, side="right") - 1
+        records = np.empty(len(of), scoring.RECORD)
+        records["least"] = least[of]
+        records["kept"] = ~lost & np.uint64(255)
+        records["plane"] = plane_begin[tree] + byte - plane_begin[tree_begin[chunk]]
+        list_ = 2 * (chunk * n_keys + key[of]) + which[of]
+        starts = np.zeros(2 * n_keys * (len(tree_begin) - 1) + 1, np.int64)
+        np.cumsum(np.bincount(list_, minlength=len(starts) - 1), out=starts[1:])
+        order = np.lexsort([records["plane"], records["least"], list_])
+        return (
+            thresholds, searches, key_begin, nan_keys, starts, records[order], tree_begin, plane_begin, leaf_values,
+        )  # fmt: skip
+
+    def _lost(self, nodes, size):
+        """(index into `nodes`, word, mask) for each word of `size` bits that holds lost leaves of a node."""
+        first, end = self.first_leaf[nodes], self.first_leaf[nodes] + self.n_lost[nodes]
+        n_words = (end - 1) // size - first // size + 1
+        of = np.repeat(np.arange(len(nodes)), n_words)
+        word = first[of] // size + np.arange(len(of)) - np.repeat(np.cumsum(n_words) - n_words, n_words)
+        lost = _ones_below(end[of] - size * word) & ~_ones_below(first[of] - size * word)
+        return of, word, lost
 
     def steps(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """STEP records, each tree's together, where the trees begin and how many steps to take."""
@@ -277,6 +352,59 @@ class _Nodes:
         steps["left"] = np.where(inner, place[self.left[order]], np.arange(len(order)) - 1)
         steps["value"] = self.value[order]
         return steps, self.begin[:-1], np.ceil(self.depths()).astype(np.int64)
+
+
+def _searches(keys, ranks, values, n_keys) -> tuple[np.ndarray, np.ndarray]:
+    """(thresholds, searches) of add_scores; threshold `values` is the ranks-th of its key."""
+    group = scoring.COUNTED
+    n_own = np.bincount(keys, minlength=n_keys)
+    grouped = n_own >= group
+    n_places = group * (n_own // group + 1 + grouped)
+    first = group + np.cumsum(n_places) - n_places  # behind the group that keys of one group share
+    searches = np.stack([np.where(grouped, first, 0), first + group * grouped], axis=1).astype(np.int32)
+    thresholds = np.full(group + n_places.sum(), np.inf, np.float32)
+    thresholds[searches[keys, 1] + ranks] = values
+    last = ranks % group == group - 1
+    thresholds[searches[keys[last], 0] + ranks[last] // group] = values[last]
+    return thresholds, searches.ravel()
+
+
+def _lookup(features) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
+    """members, shift, hash_keys, hash_positions of add_scores."""
+    n_bits = max(32 * len(features), 1 << 12).bit_length()
+    bits = (features.astype(np.uint64) * np.uint64(scoring.MIX)) >> np.uint64(64 - n_bits)
+    members = np.zeros((1 << n_bits) // 64, np.uint64)
+    np.bitwise_or.at(members, (bits >> np.uint64(6)).astype(np.int64), np.uint64(1) << (bits & np.uint64(63)))
+    hash_keys = np.full(1 << (4 * max(len(features), 8) - 1).bit_length(), -1, np.int64)
+    hash_positions = np.zeros(len(hash_keys), np.int32)
+    cells.fill_hash(features, np.arange(len(features), dtype=np.int32), hash_keys, hash_positions)
+    return members, 64 - n_bits, hash_keys, hash_positions
+
+
+def _found() -> np.ndarray:
+    return np.empty(scoring.FILTERED + 1, np.int32)
+
+
+def _scratch(blocks) -> tuple[np.ndarray, ...]:
+    """What add_scores works on: codes, tops, touched, state, negated, leaves, sums."""
+    searches, tree_begin, plane_begin = blocks[1], blocks[6], blocks[7]
+    n_keys = len(searches) // 2
+    n_planes = int(np.diff(plane_begin[tree_begin]).max(initial=0))
+    lanes = scoring.LANES
+    return (
+        _aligned(n_keys * lanes, np.uint8, 0), np.zeros(n_keys, np.uint8), np.empty(n_keys + 1, np.int64),
+        _aligned(n_planes * lanes, np.uint8, 255), _aligned(lanes, np.uint8, 0),
+        _aligned(lanes, np.uint16, 0), _aligned(lanes, np.float32, 0),
+    )  # fmt: skip
+
+
+def _aligned(n, dtype, value) -> np.ndarray:
+    """n times `value`, from an address that a whole vector is loaded from at once."""
+    size = n * np.dtype(dtype).itemsize
+    buffer = np.empty(size + 64, np.uint8)
+    array = buffer[-buffer.ctypes.data % 64 :][:size].view(dtype)
+    array[:] = value
+    return array
 
 
 def _ones_below(n) -> np.ndarray:

@@ -1,6 +1,6 @@
 """Knows how splits are found, compared and written down; does not know messages or rows."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -76,6 +76,22 @@ class Proposals:
             left_sums=np.zeros((n_nodes, 2), np.int64),
             node_sums=np.zeros((n_nodes, 2), np.int64),
         )
+
+
+def best_of(proposals: list) -> Proposals:
+    """The best proposal of each open node, of several ranges'."""
+    if len(proposals) == 1:
+        return Proposals(*(getattr(proposals[0], field.name) for field in fields(Proposals)))
+    n_nodes = len(proposals[0].gains)
+    best = Proposals.empty(n_nodes)
+    for i in range(n_nodes):
+        winner = proposals[0]
+        for other in proposals[1:]:
+            if better(other, winner, i):
+                winner = other
+        for name, column in vars(best).items():
+            column[i] = getattr(winner, name)[i]
+    return best
 
 
 def better(a, b, i: int) -> bool:

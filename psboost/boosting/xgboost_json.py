@@ -3,7 +3,8 @@
 Written as XGBoost 2.1 would: versions from 2.1 on and treelite read that. From 3.1 on XGBoost itself writes
 base_score as a text "[5E-1]"; both forms are read. Of ours, in learner.attributes:
 
-    psboost.zero_as_missing  "true" or "false"; a file without it is XGBoost's own (see forest.py)
+    psboost.zero_as_missing  the rule for zeros, "true", "false" or "unstored" (data/zeros.py); XGBoost's own files have
+                             none, which means "unstored"
     psboost.n_features       the true width of a model wider than XGBoost can count. The file then numbers the
                              forest's own features 0, 1, ... and names them by their true numbers
 
@@ -15,6 +16,7 @@ import json
 import numpy as np
 
 from psboost.boosting.forest import OBJECTIVES, TREE_DTYPES, Forest, Tree
+from psboost.data import zeros
 from psboost.errors import ModelError
 
 MAX_NUMBERED = 2**31 - 1  # XGBoost's feature numbers have 31 bits
@@ -38,8 +40,7 @@ def dumps(forest: Forest) -> str:
     """The forest as text. Raises ModelError if it is not sound."""
     forest.check()
     attributes = {key: value for key, value in forest.attributes.items() if key not in (ZERO_KEY, WIDTH_KEY)}
-    if forest.zero_as_missing is not None:
-        attributes[ZERO_KEY] = "true" if forest.zero_as_missing else "false"
+    attributes[ZERO_KEY] = zeros.name_of(forest.zero_as_missing)
     for key, value in attributes.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise ModelError(f"attribute {key!r} is {value!r}: keys and values must be text")
@@ -113,9 +114,9 @@ def loads(data: bytes) -> Forest:
     if WIDTH_KEY in attributes:
         n_features = _number(attributes.pop(WIDTH_KEY), int, WIDTH_KEY, "learner.attributes")
         numbers = _true_numbers(_get(learner, "feature_names", list, "learner"), width)
-    rule = attributes.pop(ZERO_KEY, None)
-    if rule not in (None, "true", "false"):
-        raise ModelError(f'learner.attributes: {ZERO_KEY} is {rule!r}, "true" or "false" is needed')
+    rule = attributes.pop(ZERO_KEY, zeros.UNSTORED)
+    if rule not in zeros.RULES:
+        raise ModelError(f"learner.attributes: {ZERO_KEY} is {rule!r}, one of {', '.join(zeros.RULES)} is needed")
 
     trees = [
         _read_tree(i, tree, width, numbers) for i, tree in enumerate(_get(model, "trees", list, "model"))
@@ -130,7 +131,7 @@ def loads(data: bytes) -> Forest:
         objective=objective,
         base_score=_base_score(_get(param, "base_score", str, where)),
         n_features=n_features,
-        zero_as_missing={None: None, "true": True, "false": False}[rule],
+        zero_as_missing=zeros.RULES[rule],
         attributes=attributes,
     )
     forest.check()

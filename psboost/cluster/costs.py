@@ -1,6 +1,7 @@
 """Knows what a run cost: seconds by stage, bytes by message kind, memory; does not know trees."""
 
 import resource
+import threading
 import time
 from collections.abc import Iterable
 from contextlib import contextmanager
@@ -17,19 +18,21 @@ class Stopwatch:
     def __init__(self):
         self.seconds: Seconds = {}
         self.by_tree: dict[int, Seconds] = {}
+        self._lock = threading.Lock()
 
     @contextmanager
-    def __call__(self, label: str, tree: int = -1):
-        """Times what is done inside as a stage of `tree` (-1: of none)."""
+    def __call__(self, label: str, tree: int = -1, share: float = 1.0):
+        """Times what is done inside as a stage of `tree` (-1: of none); each second counts as `share` of one."""
         begin = time.perf_counter()
         try:
             yield
         finally:
-            self._add(label, tree, time.perf_counter() - begin)
+            self._add(label, tree, share * (time.perf_counter() - begin))
 
     def _add(self, label: str, tree: int, seconds: float) -> None:
-        for sums in (self.seconds, self.by_tree.setdefault(tree, {})):
-            sums[label] = sums.get(label, 0.0) + seconds
+        with self._lock:
+            for sums in (self.seconds, self.by_tree.setdefault(tree, {})):
+                sums[label] = sums.get(label, 0.0) + seconds
 
     def state(self) -> dict[str, Seconds]:
         """What a message carries; from_state is the way back."""

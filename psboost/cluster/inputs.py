@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from scipy import sparse
 
+from psboost.data import zeros
 from psboost.data.source import Source, open_source
 from psboost.errors import DataError
 
@@ -21,7 +22,7 @@ class DataInput:
     labels: str | None = None
     index_base: int = 1
     n_features: int | None = None
-    zero_as_missing: bool | None = None
+    zero_as_missing: zeros.Rule | None = None
 
     def open(self) -> Source:
         labels = None if self.labels is None else _read_labels(self.labels)
@@ -52,7 +53,10 @@ def as_file(folder: str, name: str, data, labels, weights, **how) -> DataInput:
     if isinstance(data, str | Path):
         raise DataError(f"{data}: labels or weights beside a file: put them into an .npz, as y and weights")
     target = Path(folder) / f"{name}.npz"
-    csr = sparse.csr_matrix(data if sparse.issparse(data) else np.asarray(data))
+    if sparse.issparse(data):
+        csr = sparse.csr_matrix(data)
+    else:
+        csr = _stored(np.asarray(data), zeros.keeps_zeros(how.get("zero_as_missing")))
     arrays = {"indptr": csr.indptr, "indices": csr.indices, "data": csr.data, "shape": np.array(csr.shape, np.int64)}
     if labels is not None:
         arrays["y"] = np.asarray(labels, np.float64)
@@ -60,3 +64,12 @@ def as_file(folder: str, name: str, data, labels, weights, **how) -> DataInput:
         arrays["weights"] = np.asarray(weights, np.float64)
     np.savez(target, **arrays)
     return DataInput(str(target), **how)
+
+
+def _stored(matrix: np.ndarray, keep_zeros: bool) -> sparse.csr_matrix:
+    """The matrix as CSR, with every cell stored if zeros are to be kept."""
+    if not keep_zeros:
+        return sparse.csr_matrix(matrix)
+    n_rows, n_columns = matrix.shape
+    indptr = np.arange(n_rows + 1, dtype=np.int64) * n_columns
+    return sparse.csr_matrix((matrix.ravel(), np.tile(np.arange(n_columns), n_rows), indptr), shape=matrix.shape)

@@ -1,7 +1,7 @@
 """Knows which roles a training or a prediction has, and starts them here or in processes; does not know sockets."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -11,6 +11,7 @@ from psboost.cluster.costs import Costs, Stopwatch
 from psboost.cluster.inputs import DataInput
 from psboost.cluster.processes import rendezvous_for, run_cluster
 from psboost.cluster.runner import Listener
+from psboost.cluster.threads import side_by_side
 from psboost.data.bin_mapper import BinMapper
 from psboost.errors import ProtocolError
 from psboost.roles.coordinator import Coordinator, Round, Training
@@ -91,8 +92,8 @@ def predict_in_processes(
     return coordinator.result, costs
 
 
-def make_member_role(name: str, spec: dict, stopwatch: Stopwatch) -> Role:
-    """The role that a member process plays, from its name and what AssignRoles carries."""
+def make_member_role(name: str, spec: dict, stopwatch: Stopwatch, stack: ExitStack) -> Role:
+    """The role that a member process plays, from its name and what AssignRoles carries; `stack` ends its threads."""
     kind, _, number = name.partition(" ")
     shards = [int(part) for part in number.split(",")]
     data = DataInput.from_dict(spec["data"])
@@ -101,7 +102,8 @@ def make_member_role(name: str, spec: dict, stopwatch: Stopwatch) -> Role:
         if kind == "server":
             return Server(job, *shards, stopwatch)
         eval_sources = [DataInput.from_dict(fields).open() for fields in spec["eval_data"]]
-        return Worker(job, *shards, data.open(), eval_sources, stopwatch)
+        threads = stack.enter_context(side_by_side(job.n_threads, name))
+        return Worker(job, *shards, data.open(), eval_sources, stopwatch, threads)
     if spec["task"] == "predict":
         grid = Grid(**spec["grid"])
         forest = load_model(spec["model"])

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from psboost.boosting.forest import Forest
 from psboost.cluster.costs import Costs, peak_memory, slowest
 from psboost.cluster.memory import run_in_memory
 from psboost.cluster.runner import Mailbox, run_role
+from psboost.cluster.threads import side_by_side
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.source import Source
 from psboost.roles.coordinator import Coordinator, Round, Training
@@ -43,10 +45,12 @@ def train_in_process(
 
     coordinator = Coordinator(job, costs[COORDINATOR].stopwatch, with_costs, bin_mapper)
     others: list[Role] = [Server(job, s, costs[name].stopwatch) for s, name in enumerate(job.servers)]
-    for i, name in enumerate(job.workers):
-        shards = divmod(i, job.n_feature_shards)
-        others.append(Worker(job, *shards, source, eval_sources, costs[name].stopwatch))
-    _run(coordinator, others, costs, transport)
+    with ExitStack() as stack:
+        for i, name in enumerate(job.workers):
+            shards = divmod(i, job.n_feature_shards)
+            threads = stack.enter_context(side_by_side(job.n_threads, name))
+            others.append(Worker(job, *shards, source, eval_sources, costs[name].stopwatch, threads))
+        _run(coordinator, others, costs, transport)
     return coordinator.result, costs
 
 

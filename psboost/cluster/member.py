@@ -20,7 +20,7 @@ REPLY_SECONDS = 600.0  # how long a member waits for a coordinator that has not 
 
 def run_member(
     role: str,
-    make_role: Callable[[str, dict, Stopwatch], Role],
+    make_role: Callable[[str, dict, Stopwatch, ExitStack], Role],
     *,
     rendezvous: str,
     bind: str | None = None,
@@ -29,7 +29,8 @@ def run_member(
 ) -> None:
     """Joins the coordinator at `rendezvous` as a `role` ("server" or "worker"), and serves until dismissed.
 
-    make_role  makes the role, from the name and the job that the coordinator assigns
+    make_role  makes the role, from the name and the job that the coordinator assigns; what is to be closed
+               goes on the stack
     bind       where to listen; by default the address that faces the coordinator, any free port
     announce   the host that the others are told, where it is not the one listened at
     rank       which of the servers or workers to be; by default any that is free
@@ -56,7 +57,7 @@ def run_member(
             )
             stack.callback(pulse.stop)
             mailbox = Mailbox(endpoint, listener.check, listener, _ignore, early)
-            made = make_role(assigned.name, assigned.job, stopwatch)
+            made = make_role(assigned.name, assigned.job, stopwatch, stack)
             run_role(made, endpoint, mailbox)
             report_and_wait(made, endpoint, mailbox, stopwatch, ledger)
         except BaseException as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from psboost.data import zeros
 from psboost.data.sketches import CutPoints
 from psboost.errors import ModelError
 
@@ -37,7 +38,7 @@ class BinMapper:
     offsets: np.ndarray
     cuts: np.ndarray
     has_missing: np.ndarray
-    zero_as_missing: bool
+    zero_as_missing: zeros.Rule
     max_bin: int
     n_features: int
     min_rows: int
@@ -46,7 +47,7 @@ class BinMapper:
     def collect(
         shards: list[tuple[np.ndarray, CutPoints]],
         *,
-        zero_as_missing: bool,
+        zero_as_missing: zeros.Rule,
         max_bin: int,
         n_features: int,
         min_rows: int,
@@ -78,7 +79,7 @@ class BinMapper:
     def save(self, path: str | Path) -> None:
         """Write the mapper as .npz, whole or not at all; equal mappers give equal bytes."""
         path = Path(path)
-        settings = [VERSION, self.zero_as_missing, self.max_bin, self.n_features, self.min_rows]
+        settings = [VERSION, zeros.NUMBERED.index(self.zero_as_missing), self.max_bin, self.n_features, self.min_rows]
         arrays = {name: getattr(self, name) for name in _ARRAYS if name != "settings"}
         arrays["settings"] = np.array(settings, np.int64)
         handle, draft = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=path.parent)
@@ -108,8 +109,10 @@ class BinMapper:
         settings = arrays.pop("settings").tolist()
         if len(settings) != 5 or settings[0] != VERSION:
             raise ModelError(f"{path}: bin mapper of another version than {VERSION}")
-        _, zero_as_missing, max_bin, n_features, min_rows = settings
-        mapper = BinMapper(**arrays, zero_as_missing=bool(zero_as_missing), max_bin=max_bin,
+        _, rule, max_bin, n_features, min_rows = settings
+        if not 0 <= rule < len(zeros.NUMBERED):
+            raise ModelError(f"{path}: unknown rule for zeros, number {rule}")
+        mapper = BinMapper(**arrays, zero_as_missing=zeros.NUMBERED[rule], max_bin=max_bin,
                            n_features=n_features, min_rows=min_rows)  # fmt: skip
         problem = mapper._problem()
         if problem:

@@ -1,24 +1,59 @@
 """Knows the bins of one worker's rows and features; does not know values, user feature numbers or trees."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from psboost.data.columns import MAX_INT32, Columns
+from psboost.data import zeros
+from psboost.data.columns import MAX_INT32, AnyColumns
 from psboost.data.sketches import CutPoints
 from psboost.errors import DataError
 from psboost.kernels import binning as kernels
+from psboost.kernels import dense as dense_kernels
+from psboost.kernels import routing as routing_kernels
+
+MAX_CELL = np.iinfo(np.uint16).max
+DENSE_FILL = 0.4  # where more of the cells are stored, going through all of them is quicker than finding those that are
 
 
 @dataclass(frozen=True)
-class Block:
-    """One worker's block: bin ids by row, and rows by bin id (postings).
+class Block(ABC):
+    """One worker's block: which bin each row's cells fall in.
 
-    bin_offsets      int32 (n_features + 1): bins of feature f are bin_offsets[f] .. bin_offsets[f+1]: first
-                     the numeric ones, then, where training rows hold NaN, the missing bin
-    n_cuts           int32 (n_features): numeric bins
-    zero_bin         int32 (n_features): the bin, counted within the feature, of 0.0; -1 with zero_as_missing,
-                     and for features without bins
+    bin_offsets  int32 (n_features + 1): bins of feature f are bin_offsets[f] .. bin_offsets[f+1]: first the numeric
+                 ones, then, where training rows hold NaN, the missing bin
+    n_cuts       int32 (n_features): numeric bins
+    zero_bin     int32 (n_features): the bin, counted within the feature, of 0.0 where a cell that is not stored is 0;
+                 -1 where it is missing, and for features without bins
+    """
+
+    n_rows: int
+    bin_offsets: np.ndarray
+    n_cuts: np.ndarray
+    zero_bin: np.ndarray
+
+    @property
+    def n_features(self) -> int:
+        return len(self.n_cuts)
+
+    @property
+    def n_bins(self) -> int:
+        return int(self.bin_offsets[-1])
+
+    @abstractmethod
+    def clear_bits(self, feature: int, begin: int, end: int, node: int, node_of_row, rows, words) -> None:
+        """Clears the bit of every row of a node whose bin, counted within the feature, is one of begin .. end.
+
+        node_of_row int32 (n_rows); rows: the node's rows, in int32 arrays; words: see kernels.routing  # OUT
+        """
+
+
+@dataclass(frozen=True)
+class SparseBlock(Block):
+    """A block as bin ids by row, and rows by bin id (postings).
+
     indptr           int64 (n_rows + 1): row r's bins are indptr[r] .. indptr[r+1]
     bins             int32 (n): ascending within a row
     posting_offsets  int64 (n_bins + 1): bin b's rows are posting_offsets[b] .. posting_offsets[b+1]; those of
@@ -26,51 +61,102 @@ class Block:
     posting_rows     int32 (n): ascending within a bin
     """
 
-    n_rows: int
-    n_features: int
-    bin_offsets: np.ndarray
-    n_cuts: np.ndarray
-    zero_bin: np.ndarray
     indptr: np.ndarray
     bins: np.ndarray
     posting_offsets: np.ndarray
     posting_rows: np.ndarray
 
-    @property
-    def n_bins(self) -> int:
-        return len(self.posting_offsets) - 1
+    def clear_bits(self, feature, begin, end, node, node_of_row, rows, words):
+        first = int(self.bin_offsets[feature])
+        low, high = self.posting_offsets[first + begin], self.posting_offsets[first + end]
+        routing_kernels.clear_bits(self.posting_rows[low:high], node_of_row, node, words)
 
-    @staticmethod
-    def build(columns: Columns, cut_points: CutPoints, zero_as_missing: bool) -> "Block":
-        """The block of `columns`, whose features are those of `cut_points`, in the same order.
 
-        Values of features without cut points are left out. NaN without a missing bin (no training row holds
-        one) is left out with zero_as_missing; else it goes to the last numeric bin, right of every split.
-        """
-        n_known = len(cut_points.offsets) - 1
-        if n_known != columns.n_features:
-            raise DataError(f"cut points of {n_known} features for a block of {columns.n_features} features")
-        n_cuts = np.diff(cut_points.offsets)
-        bin_offsets = bin_offsets_of(cut_points)
+@dataclass(frozen=True)
+class DenseBlock(Block):
+    """A block as one small number for each cell, row after row (kernels.dense).
+
+    cells   uint8 or uint16 (n_rows * n_features): the bin, counted within the feature, or the number of its bins where
+            none is stored
+    stride  more than the greatest cell
+    """
+
+    cells: np.ndarray
+    stride: int
+
+    def clear_bits(self, feature, begin, end, node, node_of_row, rows, words):
+        for part in rows:
+            dense_kernels.clear_bits_dense(self.cells, self.n_features, feature, part, begin, end, words)
+
+
+def build_block(
+    columns: AnyColumns, cut_points: CutPoints, zero_as_missing: zeros.Rule, begin: int = 0, dense: bool | None = None
+) -> Block:
+    """The block of the features of `columns` from `begin` on that `cut_points` has; `dense`: None for the quicker form.
+
+    Values of features without cut points are left out. NaN without a missing bin (no training row holds
+    one) is left out where cells that are not stored are missing; else it goes to the last numeric bin, right of
+    every split.
+    """
+    n_known = len(cut_points.offsets) - 1
+    if begin + n_known > columns.n_features:
+        raise DataError(f"cut points of {n_known} features for a block of {columns.n_features - begin} features")
+    is_missing = zeros.unstored_is_missing(zero_as_missing)
+    shared = {
+        "n_rows": columns.n_rows,
+        "bin_offsets": bin_offsets_of(cut_points),
+        "n_cuts": np.diff(cut_points.offsets).astype(np.int32),
+        "zero_bin": np.full(n_known, -1, np.int32) if is_missing else zero_bins_of(cut_points),
+    }
+    pieces = _postings(columns, cut_points, begin, zeros.keeps_nan(zero_as_missing))
+    if dense is None:
+        few_bins = np.diff(shared["bin_offsets"]).max(initial=0) < MAX_CELL
+        dense = few_bins and columns.n_stored(begin, begin + n_known) > DENSE_FILL * columns.n_rows * n_known
+    return (_dense_block if dense else _sparse_block)(pieces, shared)
+
+
+def _postings(columns: AnyColumns, cut_points: CutPoints, first: int, keep_nan: bool) -> Iterator[tuple]:
+    """(first feature, bin_offsets, posting_offsets, posting_rows) of some features after the others, numbered from 0."""
+    for begin, end in columns.groups(first, first + len(cut_points.has_missing)):
+        part, points = columns.part(begin, end), cut_points.part(begin - first, end - first)
+        bin_offsets = bin_offsets_of(points)
         posting_offsets = np.zeros(int(bin_offsets[-1]) + 1, np.int64)
-        posting_rows = np.empty(len(columns.rows), np.int32)
+        posting_rows = np.empty(len(part.rows), np.int32)
         n_kept = kernels.bin_columns(
-            columns.offsets, columns.rows, columns.values, cut_points.offsets, cut_points.cuts, bin_offsets,
-            not zero_as_missing, posting_offsets, posting_rows,
+            part.offsets, part.rows, part.values, points.offsets, points.cuts, bin_offsets, keep_nan,
+            posting_offsets, posting_rows,
         )  # fmt: skip
-        if n_kept < len(posting_rows):
-            posting_rows = posting_rows[:n_kept].copy()
-        zero_bin = np.full(columns.n_features, -1, np.int32) if zero_as_missing else zero_bins_of(cut_points)
+        yield begin - first, bin_offsets, posting_offsets, posting_rows[:n_kept]
 
-        indptr = np.zeros(columns.n_rows + 1, np.int64)
-        kernels.count_rows(posting_rows, indptr[1:])
-        np.cumsum(indptr, out=indptr)
-        bins = np.empty(n_kept, np.int32)
-        kernels.scatter_bins(posting_offsets, posting_rows, indptr[:-1].copy(), bins)
-        return Block(
-            columns.n_rows, columns.n_features, bin_offsets, n_cuts.astype(np.int32), zero_bin,
-            indptr, bins, posting_offsets, posting_rows,
-        )  # fmt: skip
+
+def _sparse_block(pieces: Iterator[tuple], shared: dict) -> SparseBlock:
+    n_rows, n_bins = shared["n_rows"], int(shared["bin_offsets"][-1])
+    posting_offsets, parts, n_kept = np.zeros(n_bins + 1, np.int64), [np.empty(0, np.int32)], 0
+    for first, _, offsets, rows in pieces:
+        at = int(shared["bin_offsets"][first])
+        posting_offsets[at + 1 : at + len(offsets)] = n_kept + offsets[1:]
+        parts.append(rows.copy() if rows.base is not None and len(rows) < len(rows.base) else rows)
+        n_kept += len(rows)
+    posting_rows = parts[1] if len(parts) == 2 else np.concatenate(parts)
+    indptr = np.zeros(n_rows + 1, np.int64)
+    kernels.count_rows(posting_rows, indptr[1:])
+    np.cumsum(indptr, out=indptr)
+    bins = np.empty(n_kept, np.int32)
+    kernels.scatter_bins(posting_offsets, posting_rows, indptr[:-1].copy(), bins)
+    return SparseBlock(**shared, indptr=indptr, bins=bins, posting_offsets=posting_offsets, posting_rows=posting_rows)
+
+
+def _dense_block(pieces: Iterator[tuple], shared: dict) -> DenseBlock:
+    n_rows, bin_offsets = shared["n_rows"], shared["bin_offsets"]
+    cells = np.empty(n_rows * (len(bin_offsets) - 1), np.uint8)
+    stride = 1
+    for first, offsets, posting_offsets, posting_rows in pieces:
+        some_absent = np.diff(posting_offsets[offsets]) < n_rows
+        stride = max(stride, int((np.diff(offsets) + some_absent).max(initial=0)))
+        if stride > 1 + np.iinfo(cells.dtype).max:
+            cells = cells.astype(np.uint16)
+        dense_kernels.fill_cells(posting_offsets, posting_rows, offsets, first, bin_offsets, cells)
+    return DenseBlock(**shared, cells=cells, stride=stride)
 
 
 def bin_offsets_of(cut_points: CutPoints) -> np.ndarray:

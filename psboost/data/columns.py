@@ -1,5 +1,6 @@
 """Knows stored values by row and by column; does not know bins, labels or where the values came from."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +9,8 @@ from psboost.errors import DataError
 from psboost.kernels import columns as kernels
 
 MAX_INT32 = np.iinfo(np.int32).max
+GROUP_CELLS = 1 << 22  # of a dense array, as many cells are turned into columns at a time
+PIECE_CELLS = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,103 @@ class Columns:
     offsets: np.ndarray
     rows: np.ndarray
     values: np.ndarray
+
+    def n_stored(self, begin: int, end: int) -> int:
+        """How many values features begin .. end store."""
+        return int(self.offsets[end] - self.offsets[begin])
+
+    def groups(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """Features begin .. end, cut where they are best taken apart: nowhere."""
+        yield begin, end
+
+    def part(self, begin: int, end: int) -> "Columns":
+        """Features begin .. end, numbered from 0."""
+        if (begin, end) == (0, self.n_features):
+            return self
+        low, high = self.offsets[begin], self.offsets[end]
+        offsets = self.offsets[begin : end + 1] - low
+        return Columns(self.n_rows, end - begin, offsets, self.rows[low:high], self.values[low:high])
+
+
+class DenseColumns:
+    """The same of a 2-d array, which is neither turned nor copied: `part` reads a few features at a time from it."""
+
+    def __init__(self, matrix: np.ndarray, keep: np.ndarray, keep_zeros: bool, keep_nan: bool):
+        """keep: int64, the matrix columns that are the features; which values count as stored (data.zeros)."""
+        self.n_rows, self.n_features = len(matrix), len(keep)
+        self._matrix, self._keep = matrix, keep
+        self._keep_zeros, self._keep_nan = keep_zeros, keep_nan
+
+    def n_stored(self, begin: int, end: int) -> int:
+        """How many values features begin .. end store, at most: NaN are counted."""
+        if self._keep_zeros:
+            return self.n_rows * (end - begin)
+        return sum(int(np.count_nonzero(block)) for _, block in self._pieces(begin, end))
+
+    def groups(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        """Features begin .. end, so many at a time that their cells do not take much memory."""
+        step = max(1, GROUP_CELLS // max(1, self.n_rows))
+        for first in range(begin, end, step):
+            yield first, min(first + step, end)
+
+    def part(self, begin: int, end: int) -> Columns:
+        """Features begin .. end, numbered from 0."""
+        n_features = end - begin
+        rows = np.empty(n_features * self.n_rows, np.int32)
+        values = np.empty(n_features * self.n_rows, np.float32)
+        ends = np.arange(n_features) * self.n_rows
+        for first_row, block in self._pieces(begin, end):
+            kernels.append_cells(block.reshape(-1), first_row, self._keep_zeros, self._keep_nan, ends, rows, values)
+        offsets = np.zeros(n_features + 1, np.int64)
+        np.cumsum(ends - np.arange(n_features) * self.n_rows, out=offsets[1:])
+        if offsets[-1] < len(rows):
+            kernels.close_gaps(offsets, self.n_rows, rows, values)
+            rows, values = rows[: offsets[-1]], values[: offsets[-1]]
+        return Columns(self.n_rows, n_features, offsets, rows, values)
+
+    def _pieces(self, begin: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
+        """(first row, float32 cells of some rows) of features begin .. end."""
+        keep = self._keep[begin:end]
+        step = max(1, PIECE_CELLS // max(1, end - begin))
+        for row in range(0, self.n_rows, step):
+            block = self._matrix[row : row + step]
+            if len(keep) < block.shape[1] or not np.array_equal(keep, np.arange(len(keep))):
+                block = block[:, keep]
+            yield row, np.require(block, np.float32, ["C", "A"])
+
+
+class StackedColumns:
+    """The columns of several sources of rows, whose rows follow each other."""
+
+    def __init__(self, parts: list["Columns | DenseColumns"]):
+        self._parts = parts
+        self.n_rows, self.n_features = sum(part.n_rows for part in parts), parts[0].n_features
+
+    def n_stored(self, begin: int, end: int) -> int:
+        return sum(part.n_stored(begin, end) for part in self._parts)
+
+    def groups(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
+        finest = max(self._parts, key=lambda part: len(list(part.groups(begin, end))))
+        return finest.groups(begin, end)
+
+    def part(self, begin: int, end: int) -> Columns:
+        """Features begin .. end, numbered from 0."""
+        parts = [part.part(begin, end) for part in self._parts]
+        offsets = sum(part.offsets for part in parts)
+        rows, values = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.float32)
+        cursors, first_row = offsets[:-1].copy(), 0
+        for part in parts:
+            kernels.append_columns(part.offsets, part.rows, part.values, first_row, cursors, rows, values)
+            first_row += part.n_rows
+        return Columns(self.n_rows, end - begin, offsets, rows, values)
+
+
+AnyColumns = Columns | DenseColumns | StackedColumns
+
+
+def stack_columns(parts: list[Columns | DenseColumns]) -> AnyColumns:
+    """The columns of all parts' rows, one part after another."""
+    return parts[0] if len(parts) == 1 else StackedColumns(parts)
 
 
 def to_columns(indptr: np.ndarray, features: np.ndarray, values: np.ndarray, n_features: int) -> Columns:

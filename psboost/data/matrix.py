@@ -13,7 +13,9 @@ from collections.abc import Iterator
 import numpy as np
 from scipy import sparse
 
-from psboost.data.source import Cells, Source, check_parts
+from psboost.data import zeros
+from psboost.data.columns import DenseColumns
+from psboost.data.source import Cells, DenseCells, Held, Source, check_parts
 from psboost.errors import DataError
 from psboost.kernels import cells as kernels
 
@@ -56,15 +58,11 @@ class _RowSource(Source):
                 f"{self.name}: infinite value in row {row}, column {columns[wrong]}: values must be below "
                 f"3.4028235e38; use NaN for a missing one"
             )
-        return Cells(
-            indptr,
-            columns,
-            values,
-            None if self._labels is None else self._labels[begin:end],
-            None if self._weights is None else self._weights[begin:end],
-            self._n_features,
-            bytes_read,
-        )
+        return Cells(indptr, columns, values, *self._rows_of(begin, end), self._n_features, bytes_read)
+
+    def _rows_of(self, begin, end):
+        """(labels, weights) of rows begin .. end."""
+        return tuple(None if whole is None else whole[begin:end] for whole in (self._labels, self._weights))
 
 
 class DenseSource(_RowSource):
@@ -80,13 +78,31 @@ class DenseSource(_RowSource):
         borders = [begin + (end - begin) * part // n_parts for part in range(n_parts + 1)]
         return list(zip(borders[:-1], borders[1:], strict=True))
 
+    def read_columns(self, span, keep):
+        if int(keep.max(initial=-1)) >= self._n_columns:  # columns that other data have
+            return super().read_columns(span, keep)
+        begin, end = span
+        rule = self.zero_as_missing
+        columns = DenseColumns(self._matrix[begin:end], keep, zeros.keeps_zeros(rule), zeros.keeps_nan(rule))
+        return Held(columns, *self._rows_of(begin, end), bytes_read=0)
+
+    def pieces(self, span) -> Iterator[DenseCells]:
+        begin, end = span
+        step = max(1, PIECE_CELLS // max(1, self._n_columns))
+        for row in range(begin, max(end, begin + 1), step):
+            with np.errstate(over="ignore", under="ignore"):
+                values = np.require(self._matrix[row : min(row + step, end)], np.float32, ["A"])
+            if kernels.first_infinite(values.ravel(order="K")) >= 0:
+                next(self._cells((row, min(row + step, end))))  # names the cell
+            yield DenseCells(values, self._n_features)
+
     def _cells(self, span) -> Iterator[Cells]:
         begin, end = span
         step = max(1, PIECE_CELLS // max(1, self._n_columns))
         for row in range(begin, max(end, begin + 1), step):
             stop = min(row + step, end)
             block = _float32(self._matrix[row:stop])
-            stored = block != 0
+            stored = np.ones(block.shape, bool) if zeros.keeps_zeros(self.zero_as_missing) else block != 0
             indptr = np.zeros(stop - row + 1, np.int64)
             np.cumsum(np.count_nonzero(stored, axis=1), out=indptr[1:])
             columns = np.ascontiguousarray(np.nonzero(stored)[1])
@@ -170,8 +186,8 @@ def open_matrix(data, labels, weights, n_features, zero_as_missing) -> Source:
         _check_shape(data.shape)
         _check_numbers("X", data.dtype)
         csr = data.tocsr()
-        rule = zero_as_missing is None or bool(zero_as_missing)
-        return CsrSource("X", csr.indptr, csr.indices, csr.data, csr.shape, labels, weights, n_features, rule)
+        parts = (csr.indptr, csr.indices, csr.data)
+        return CsrSource("X", *parts, csr.shape, labels, weights, n_features, zero_as_missing)
     if isinstance(data, np.ma.MaskedArray):
         raise DataError("X is a masked array: give X.filled(numpy.nan), where NaN stands for a missing value")
     try:
@@ -180,7 +196,7 @@ def open_matrix(data, labels, weights, n_features, zero_as_missing) -> Source:
         raise DataError(f"X is not a matrix: {error}; give rows of equal length") from error
     _check_shape(matrix.shape)
     _check_numbers("X", matrix.dtype)
-    return DenseSource(matrix, labels, weights, n_features, bool(zero_as_missing))
+    return DenseSource(matrix, labels, weights, n_features, False if zero_as_missing is None else zero_as_missing)
 
 
 def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:
@@ -226,8 +242,7 @@ def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:
         raise DataError(f"{name}: cannot be read as .npz: {error}; use scipy.sparse.save_npz") from error
     if len(shape) != 2 or min(shape) < 0:
         raise DataError(f"{name}: its shape is {shape}: two numbers, rows and columns, are needed")
-    rule = zero_as_missing is None or bool(zero_as_missing)
-    source = CsrSource(name, *parts, shape, given["labels"], given["weights"], n_features, rule)
+    source = CsrSource(name, *parts, shape, given["labels"], given["weights"], n_features, zero_as_missing)
     source.bytes_pending = members.bytes_read
     source.mapped = mapped
     return source

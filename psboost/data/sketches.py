@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from datasketches import kll_floats_sketch
 
-from psboost.data.columns import Columns
+from psboost.data import zeros
+from psboost.data.columns import AnyColumns, Columns
 from psboost.errors import DataError, ParameterError, ProtocolError
 from psboost.kernels import binning as kernels
 from psboost.kernels.columns import find_runs, prefix_ends
@@ -107,24 +108,40 @@ class Sketches:
 
     @staticmethod
     def summarise(
-        columns: Columns, begin: int, end: int, n_count_rows: int, *, max_bin: int, kind: str = "kll"
+        columns: AnyColumns, begin: int, end: int, n_count_rows: int, *, max_bin: int, kind: str = "kll"
     ) -> "Sketches":
         """What rows [0, n_count_rows) hold of features [begin, end), which are numbered from 0 here."""
         if kind not in KINDS:
             raise ParameterError(f"unknown kind of sketch {kind!r}: use one of {', '.join(KINDS)}")
         if max_bin < 2:
             raise ParameterError(f"max_bin is {max_bin}: use at least 2")
-        starts = columns.offsets[begin:end]
+        parts = [
+            Sketches._of_part(columns.part(*group), n_count_rows, max_bin, kind) for group in columns.groups(begin, end)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        first_features = np.cumsum([0, *(part.n_features for part in parts)]).tolist()
+        return Sketches(
+            max_bin,
+            kind,
+            _side_by_side([part.runs for part in parts]),
+            np.concatenate([np.empty(0, np.int64), *(part.n_missing for part in parts)]),
+            {at + f: kll for at, part in zip(first_features, parts, strict=False) for f, kll in part.klls.items()},
+        )
+
+    @staticmethod
+    def _of_part(columns: Columns, n_count_rows: int, max_bin: int, kind: str) -> "Sketches":
+        starts = columns.offsets[:-1]
         if n_count_rows >= columns.n_rows:
-            ends = columns.offsets[begin + 1 : end + 1]
+            ends = columns.offsets[1:]
         else:
-            ends = np.empty(end - begin, np.int64)
-            prefix_ends(columns.offsets[begin : end + 1], columns.rows, n_count_rows, ends)
+            ends = np.empty(columns.n_features, np.int64)
+            prefix_ends(columns.offsets, columns.rows, n_count_rows, ends)
         lengths = ends - starts
         room = int(np.minimum(lengths, most_runs(max_bin)).sum())  # most of it is never touched
         values, counts = np.empty(room, np.float32), np.empty(room, np.int64)
-        offsets = np.empty(end - begin + 1, np.int64)
-        n_missing = np.empty(end - begin, np.int64)
+        offsets = np.empty(columns.n_features + 1, np.int64)
+        n_missing = np.empty(columns.n_features, np.int64)
         find_runs(starts, ends, columns.values, most_runs(max_bin), offsets, values, counts, n_missing)
         n_runs = offsets[-1]
         runs = _Runs(offsets, values[:n_runs].copy(), counts[:n_runs].copy())
@@ -141,7 +158,7 @@ class Sketches:
                 klls[feature] = kll_floats_sketch(_k_for(max_bin))
                 klls[feature].update(held)
         if exact:
-            runs = _join([runs, _runs_of(exact, end - begin)])
+            runs = _join([runs, _runs_of(exact, columns.n_features)])
         return Sketches(max_bin, kind, runs, n_missing, klls)
 
     @staticmethod
@@ -173,7 +190,7 @@ class Sketches:
             runs = _without(runs, list(klls))
         return Sketches(max_bin, kind, runs, sum(part.n_missing for part in parts), klls)
 
-    def cut_points(self, *, max_bin: int, zero_as_missing: bool, n_rows: int) -> CutPoints:
+    def cut_points(self, *, max_bin: int, zero_as_missing: zeros.Rule, n_rows: int) -> CutPoints:
         """Cut points of each feature, of which n_rows rows are summarised here.
 
         With zero_as_missing=False a row that does not store the feature counts as value 0.0, and a feature
@@ -185,7 +202,7 @@ class Sketches:
         if self.klls:
             pieces.append(_runs_of({f: _weighted(kll) for f, kll in self.klls.items()}, self.n_features))
         has_missing = np.zeros(self.n_features, np.uint8)
-        if not zero_as_missing:
+        if not zeros.unstored_is_missing(zero_as_missing):
             has_missing[:] = self.n_missing > 0
             pieces.append(self._zeros(n_rows))
         runs = _join(pieces)
@@ -348,6 +365,16 @@ def _join(pieces: list[_Runs]) -> _Runs:
     if joined[-1] < offsets[-1]:
         values, counts = values[: joined[-1]].copy(), counts[: joined[-1]].copy()
     return _Runs(joined, values, counts)
+
+
+def _side_by_side(pieces: list[_Runs]) -> _Runs:
+    """The runs of the features of one piece after another's."""
+    lengths = np.concatenate([np.empty(0, np.int64), *(np.diff(piece.offsets) for piece in pieces)])
+    return _Runs(
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        np.concatenate([np.empty(0, np.float32), *(piece.values for piece in pieces)]),
+        np.concatenate([np.empty(0, np.int64), *(piece.counts for piece in pieces)]),
+    )
 
 
 def _without(runs: _Runs, features: list[int]) -> _Runs:

@@ -6,15 +6,18 @@ come from `spans` and `split` and go back into `count` and `read`, in any proces
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from psboost.data import zeros
+from psboost.data.columns import Columns, DenseColumns, to_columns
 from psboost.errors import DataError, ParameterError
 from psboost.kernels import cells as kernels
 
-TABLE_COLUMNS = 1 << 24  # columns below are counted in a table, the others in a hash table
+TABLE_COLUMNS = 1 << 22  # columns below are counted in a table, the others in a hash table
 LOOKUP_COLUMNS = 1 << 26  # no lookup table is longer
 
 
@@ -48,9 +51,10 @@ class Rows:
 class Counts:
     """What a span stores.
 
-    features  int64, ascending: the columns in which something is stored
-    counts    int64: how many cells are
-    n_values  the sum of counts; the other fields are as in Rows
+    features      int64, ascending: the columns in which something is stored
+    counts        int64: how many cells are
+    n_values      the sum of counts; the other fields are as in Rows
+    stores_zeros  whether a zero is stored, counted or not
     """
 
     features: np.ndarray
@@ -61,11 +65,25 @@ class Counts:
     labels: np.ndarray | None
     weights: np.ndarray | None
     bytes_read: int
+    stores_zeros: bool
+
+
+@dataclass(frozen=True)
+class Held:
+    """Some rows, column by column.
+
+    columns    of the columns that were asked for, in that order; the other fields are as in Rows
+    """
+
+    columns: Columns | DenseColumns
+    labels: np.ndarray | None
+    weights: np.ndarray | None
+    bytes_read: int
 
 
 @dataclass(frozen=True)
 class Cells:
-    """A piece of a span as a source hands it over, zeros and NaN still in it.
+    """A piece of a span as a source hands it over, stored zeros and NaN still in it.
 
     indptr int64 (n_rows + 1), columns int32 or int64, values float32 (finite or NaN), labels and weights
     float64 (n_rows) or None; n_features and bytes_read of this piece alone.
@@ -80,18 +98,26 @@ class Cells:
     bytes_read: int
 
 
+@dataclass(frozen=True)
+class DenseCells:
+    """A piece of a span that stores every cell: values float32 (n_rows, n_columns), finite or NaN, in any layout."""
+
+    values: np.ndarray
+    n_features: int
+
+
 class Source(ABC):
     """Rows to learn from or to predict for.
 
     name             for messages: the file's path, or X
     has_labels       whether Rows.labels is there
-    zero_as_missing  True: a stored 0 or NaN is the same as a cell that is not stored. False: a stored 0 is,
-                     NaN is kept
+    zero_as_missing  the rule for zeros (zeros.py): a stored 0 or NaN that is the same as a cell that is not stored
+                     is neither counted nor read
     """
 
     name: str
     has_labels: bool
-    zero_as_missing: bool
+    zero_as_missing: zeros.Rule | None
 
     @abstractmethod
     def _whole(self) -> tuple[int, int]:
@@ -105,6 +131,10 @@ class Source(ABC):
     def _cells(self, span: tuple[int, int]) -> Iterator[Cells]:
         """The rows of a span, piece by piece, in order; at least one piece. Raises DataError."""
 
+    def pieces(self, span: tuple[int, int]) -> Iterator[Cells | DenseCells]:
+        """The rows of `span` as they are stored, piece by piece, in order; at least one piece. Raises DataError."""
+        return self._cells(span)
+
     @abstractmethod
     def place(self, span: tuple[int, int], row: int) -> str:
         """Where the row-th row of `span` stands, for error messages; may read the file."""
@@ -113,12 +143,20 @@ class Source(ABC):
         """n_parts half-open spans that together hold all rows once, balanced by stored values or bytes."""
         return self.split(self._whole(), n_parts)
 
+    def with_rule(self, zero_as_missing: zeros.Rule) -> "Source":
+        """The same data, read by this rule."""
+        other = copy(self)
+        other.zero_as_missing = zero_as_missing
+        return other
+
     def count(self, span: tuple[int, int]) -> Counts:
         """How often each column is stored in `span`, and its labels. Raises DataError."""
         counter = _Counter(self.zero_as_missing)
         pieces = []
+        stores_zeros = False
         for cells in self._cells(span):
             counter.add(cells)
+            stores_zeros = stores_zeros or bool((cells.values == 0).any())
             pieces.append(_without_values(cells))
         features, counts = counter.result()
         return Counts(
@@ -130,6 +168,7 @@ class Source(ABC):
             labels=_joined([piece.labels for piece in pieces]),
             weights=_joined([piece.weights for piece in pieces]),
             bytes_read=sum(piece.bytes_read for piece in pieces),
+            stores_zeros=stores_zeros,
         )
 
     def read(self, span: tuple[int, int], keep: np.ndarray | None = None) -> Rows:
@@ -152,7 +191,8 @@ class Source(ABC):
                 cells.indptr,
                 found,
                 cells.values,
-                self.zero_as_missing,
+                zeros.keeps_zeros(self.zero_as_missing),
+                zeros.keeps_nan(self.zero_as_missing),
                 indptr,
                 columns.room(n_cells),
                 values.room(n_cells),
@@ -172,6 +212,17 @@ class Source(ABC):
         )
 
 
+    def read_columns(self, span: tuple[int, int], keep: np.ndarray) -> "Held":
+        """The rows of `span`, column by column; only the columns `keep`, as in `read`. Raises DataError."""
+        rows = self.read(span, keep)
+        return Held(
+            columns=to_columns(rows.indptr, rows.features, rows.values, len(keep)),
+            labels=rows.labels,
+            weights=rows.weights,
+            bytes_read=rows.bytes_read,
+        )
+
+
 def open_source(
     data,
     labels=None,
@@ -179,7 +230,7 @@ def open_source(
     weights=None,
     index_base: int = 1,
     n_features: int | None = None,
-    zero_as_missing: bool | None = None,
+    zero_as_missing: zeros.Rule | None = None,
 ) -> Source:
     """The source for a matrix, or for the file at a path. Raises DataError, ParameterError.
 
@@ -189,7 +240,8 @@ def open_source(
     labels, weights  (n_rows); not for a file that has its own
     index_base       the number of an svmlight file's first column, 0 or 1
     n_features       the declared width; by default the matrix's own, or what turns up in the text
-    zero_as_missing  see Source; by default True for sparse matrices and files, False for dense ones
+    zero_as_missing  the rule for zeros (zeros.py); by default False for dense matrices, and for sparse ones and
+                     files None, to be decided by what is stored (Source.with_rule)
     """
     from psboost.data.matrix import open_matrix, open_npz
     from psboost.data.svmlight import SvmlightSource
@@ -198,6 +250,7 @@ def open_source(
         raise ParameterError(f"index_base is {index_base!r}: it must be 0 or 1")
     if n_features is not None and not 0 <= int(n_features) <= 2**63 - 1:
         raise ParameterError(f"n_features is {n_features!r}: it must be between 0 and 2^63 - 1")
+    zero_as_missing = zeros.checked(zero_as_missing)
     if not isinstance(data, (str, Path)):
         return open_matrix(data, labels, weights, n_features, zero_as_missing)
     path = Path(data)
@@ -214,7 +267,7 @@ def open_source(
                 f"{data}: {what} were given beside an svmlight file, which has its labels and no room "
                 f"for weights; leave them out, or save the data as .npz with y and weights"
             )
-    return SvmlightSource(str(data), index_base, n_features, zero_as_missing in (None, True))
+    return SvmlightSource(str(data), index_base, n_features, zero_as_missing)
 
 
 def check_parts(n_parts: int) -> None:
@@ -285,7 +338,7 @@ class _Counter:
     """Counts the stored cells of each column: low columns in a table, high ones in a hash table."""
 
     def __init__(self, zero_as_missing):
-        self._zero_as_missing = zero_as_missing
+        self._kept = zeros.keeps_zeros(zero_as_missing), zeros.keeps_nan(zero_as_missing)
         self._table = np.zeros(0, np.int64)
         self._keys, self._counts = _empty_hash(0, np.int64)
         self._n_keys = 0
@@ -297,13 +350,11 @@ class _Counter:
         if n_low > len(self._table):
             longer = min(TABLE_COLUMNS, max(n_low, 2 * len(self._table)))
             self._table = np.concatenate([self._table, np.zeros(longer - len(self._table), np.int64)])
-        kernels.count_by_table(columns, values, self._zero_as_missing, self._table)
+        kernels.count_by_table(columns, values, *self._kept, self._table)
         at = 0 if n_columns > TABLE_COLUMNS else len(columns)
         while at < len(columns):
             table = (self._n_keys, self._keys, self._counts)
-            at, self._n_keys = kernels.count_by_hash(
-                columns, values, self._zero_as_missing, TABLE_COLUMNS, at, *table
-            )
+            at, self._n_keys = kernels.count_by_hash(columns, values, *self._kept, TABLE_COLUMNS, at, *table)
             if at < len(columns):
                 keys, counts = self._keys, self._counts
                 self._keys, self._counts = _empty_hash(len(keys), np.int64)

@@ -44,7 +44,7 @@ class SvmlightSource(Source):
 
     has_labels = True
 
-    def __init__(self, name: str, index_base: int, n_features: int | None, zero_as_missing: bool):
+    def __init__(self, name: str, index_base: int, n_features: int | None, zero_as_missing):
         self.name = name
         self.zero_as_missing = zero_as_missing
         self._index_base = index_base

@@ -1,6 +1,6 @@
 """Knows the cells of CSR rows, and how columns are checked, filtered, counted and looked up; does not know text or files.
 
-A cell is stored unless its value is 0, or NaN where zeros are missing too.
+Which cells count: `keep_zeros` and `keep_nan` say whether zeros and NaN do, all others do.
 """
 
 import numpy as np
@@ -10,22 +10,27 @@ from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, in
 FLOAT32_MAX = np.float32(3.4028235e38)
 
 
+@inline
+def _counts(value, keep_zeros, keep_nan):
+    return (keep_zeros or value != 0) and (keep_nan or not np.isnan(value))
+
+
 @kernel(
     [
-        int64(IN[int64], IN[index], IN[float32], boolean, OUT[int64], OUT[index], OUT[float32])
+        int64(IN[int64], IN[index], IN[float32], boolean, boolean, OUT[int64], OUT[index], OUT[float32])
         for index in (int32, int64)
     ]
 )
-def compact(indptr, columns, values, zero_as_missing, out_indptr, out_columns, out_values):
-    """Number of cells that are left: those that are stored and whose column is not negative."""
+def compact(indptr, columns, values, keep_zeros, keep_nan, out_indptr, out_columns, out_values):
+    """Number of cells that are left: those that count and whose column is not negative. -0.0 becomes 0.0."""
     n = 0
     out_indptr[0] = 0
     for row in range(len(indptr) - 1):
         for k in range(indptr[row], indptr[row + 1]):
             value = values[k]
-            if columns[k] >= 0 and value != 0 and not (zero_as_missing and np.isnan(value)):
+            if columns[k] >= 0 and _counts(value, keep_zeros, keep_nan):
                 out_columns[n] = columns[k]
-                out_values[n] = value
+                out_values[n] = value if value != 0 else np.float32(0)
                 n += 1
         out_indptr[row + 1] = n
     return n
@@ -56,12 +61,11 @@ def check_rows(indptr, columns, n_features):
     return -1, ascending
 
 
-@kernel([void(IN[index], IN[float32], boolean, OUT[int64]) for index in (int32, int64)])
-def count_by_table(columns, values, zero_as_missing, counts):
-    """Add the stored cells per column to `counts`; columns beyond it are left out."""
+@kernel([void(IN[index], IN[float32], boolean, boolean, OUT[int64]) for index in (int32, int64)])
+def count_by_table(columns, values, keep_zeros, keep_nan, counts):
+    """Add the cells that count, per column, to `counts`; columns beyond it are left out."""
     for k in range(len(columns)):
-        value = values[k]
-        if columns[k] < len(counts) and value != 0 and not (zero_as_missing and np.isnan(value)):
+        if columns[k] < len(counts) and _counts(values[k], keep_zeros, keep_nan):
             counts[columns[k]] += 1
 
 
@@ -82,15 +86,14 @@ def _slot(keys, column):
 
 @kernel(
     [
-        types.UniTuple(int64, 2)(IN[index], IN[float32], boolean, int64, int64, int64, OUT[int64], OUT[int64])
+        types.UniTuple(int64, 2)(IN[index], IN[float32], boolean, boolean, int64, int64, int64, OUT[int64], OUT[int64])
         for index in (int32, int64)
     ]
 )
-def count_by_hash(columns, values, zero_as_missing, lowest, begin, n_keys, keys, counts):
-    """(end, n_keys): count the stored cells begin .. end of columns >= lowest; stops if it is half full."""
+def count_by_hash(columns, values, keep_zeros, keep_nan, lowest, begin, n_keys, keys, counts):
+    """(end, n_keys): count those of the cells begin .. end that count, in columns >= lowest; stops if it is half full."""
     for k in range(begin, len(columns)):
-        value = values[k]
-        if columns[k] < lowest or value == 0 or (zero_as_missing and np.isnan(value)):
+        if columns[k] < lowest or not _counts(values[k], keep_zeros, keep_nan):
             continue
         slot = _slot(keys, columns[k])
         if keys[slot] == -1:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from psboost.kernels.compile import IN, OUT, float32, int32, int64, kernel, void
+from psboost.kernels.compile import IN, OUT, boolean, float32, int32, int64, kernel, void
 
 
 @kernel(void(IN[int32], OUT[int64]))
@@ -25,6 +25,48 @@ def scatter_columns(indptr, features, values, cursors, rows, column_values):
             cursors[feature] = at + 1
             rows[at] = row
             column_values[at] = values[i]
+
+
+@kernel(void(IN[float32], int64, boolean, boolean, OUT[int64], OUT[int32], OUT[float32]))
+def append_cells(cells, first_row, keep_zeros, keep_nan, ends, rows, values):
+    """Appends a few dense rows, the first of which is first_row, to columns; ends[f] is where column f ends.
+
+    Which cells are stored: `keep_zeros` and `keep_nan` say whether zeros and NaN are, all others are. -0.0 becomes 0.0.
+    """
+    n_features = len(ends)
+    for f in range(n_features):
+        at, row = ends[f], first_row
+        for k in range(f, len(cells), n_features):
+            value = cells[k]
+            # Written in any case, without a branch to guess, and moved on from if it is stored.
+            rows[at] = row
+            values[at] = value + float32(0)
+            at += (keep_zeros or value != 0) and (keep_nan or value == value)
+            row += 1
+        ends[f] = at
+
+
+@kernel(void(IN[int64], int64, OUT[int32], OUT[float32]))
+def close_gaps(offsets, stride, rows, values):
+    """Moves column f, which begins at f * stride, to offsets[f]."""
+    for f in range(len(offsets) - 1):
+        begin = f * stride
+        for k in range(offsets[f], offsets[f + 1]):
+            rows[k] = rows[begin]
+            values[k] = values[begin]
+            begin += 1
+
+
+@kernel(void(IN[int64], IN[int32], IN[float32], int64, OUT[int64], OUT[int32], OUT[float32]))
+def append_columns(offsets, rows, values, first_row, cursors, out_rows, out_values):
+    """Copies each column f to cursors[f], its rows counted from first_row, and moves cursors[f] behind it."""
+    for f in range(len(offsets) - 1):
+        at = cursors[f]
+        for k in range(offsets[f], offsets[f + 1]):
+            out_rows[at] = first_row + rows[k]
+            out_values[at] = values[k]
+            at += 1
+        cursors[f] = at
 
 
 @kernel(void(IN[int64], IN[int32], int64, OUT[int64]))

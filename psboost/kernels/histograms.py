@@ -19,8 +19,9 @@ from psboost.kernels.prefetch import prefetch
 _LOW = 0xFFFFFFFF
 # How many rows ahead a row's place and its bins are asked for. A node's rows are far apart in the block, so without
 # asking each costs a wait for memory: 1.3x to 2.5x the time on url-, avazu- and bosch-shaped data.
-_PLACE_AHEAD, _BINS_AHEAD = 32, 16
-_BINS_PER_LINE = 16  # int32 in a cache line
+_PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)
+_BINS_PER_LINE = uint64(16)  # int32 in a cache line
+_1, _2 = uint64(1), uint64(2)
 
 
 class NodeHistogram(NamedTuple):
@@ -41,17 +42,7 @@ class NodeHistogram(NamedTuple):
 NODE_HISTOGRAM = types.NamedTuple((OUT[int32], OUT[int32], OUT[int32], OUT[int64]), NodeHistogram)
 
 
-@inline
-def _ask_ahead(i, indptr, bins, rows, packed):
-    """Has the memory fetch what rows[i + some] will need."""
-    if i + _PLACE_AHEAD < len(rows):
-        place = uint64(rows[i + _PLACE_AHEAD])
-        prefetch(indptr, place)
-        prefetch(packed, place)
-    if i + _BINS_AHEAD < len(rows):
-        row = uint64(rows[i + _BINS_AHEAD])
-        for k in range(indptr[row], indptr[row + uint64(1)], _BINS_PER_LINE):
-            prefetch(bins, uint64(k))
+# The asking stands in each kernel anew: as a function, though inlined, it makes them up to five times slower.
 
 
 @kernel(void(IN[int64], IN[int32], IN[int32], IN[int64], OUT[int64]))
@@ -60,26 +51,42 @@ def build(indptr, bins, rows, packed, acc):
 
     Indices are made unsigned: a signed one may be negative, which costs a test for each value.
     """
-    for i in range(len(rows)):
-        _ask_ahead(i, indptr, bins, rows, packed)
+    n_rows = uint64(len(rows))
+    for i in range(n_rows):
+        if i + _PLACE_AHEAD < n_rows:
+            place = uint64(rows[i + _PLACE_AHEAD])
+            prefetch(indptr, place)
+            prefetch(packed, place)
+        if i + _BINS_AHEAD < n_rows:
+            row = uint64(rows[i + _BINS_AHEAD])
+            for k in range(uint64(indptr[row]), uint64(indptr[row + _1]), _BINS_PER_LINE):
+                prefetch(bins, k)
         row = uint64(rows[i])
         value = packed[row]
-        for k in range(uint64(indptr[row]), uint64(indptr[row + uint64(1)])):
+        for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
             acc[uint64(bins[k])] += value
 
 
 @kernel(void(IN[int64], IN[int32], IN[int32], IN[int64], OUT[int64]))
 def build_pairs(indptr, bins, rows, packed, acc):
     """`build` into pairs, for sums that one slot does not hold."""
-    for i in range(len(rows)):
-        _ask_ahead(i, indptr, bins, rows, packed)
+    n_rows = uint64(len(rows))
+    for i in range(n_rows):
+        if i + _PLACE_AHEAD < n_rows:
+            place = uint64(rows[i + _PLACE_AHEAD])
+            prefetch(indptr, place)
+            prefetch(packed, place)
+        if i + _BINS_AHEAD < n_rows:
+            row = uint64(rows[i + _BINS_AHEAD])
+            for k in range(uint64(indptr[row]), uint64(indptr[row + _1]), _BINS_PER_LINE):
+                prefetch(bins, k)
         row = uint64(rows[i])
         hess = packed[row] & int64(_LOW)
         grad = packed[row] >> int64(32)
-        for k in range(uint64(indptr[row]), uint64(indptr[row + uint64(1)])):
-            slot = uint64(2) * uint64(bins[k])
+        for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
+            slot = _2 * uint64(bins[k])
             acc[slot] += grad
-            acc[slot + uint64(1)] += hess
+            acc[slot + _1] += hess
 
 
 @kernel(void(IN[int64], IN[int32], IN[int64], OUT[int64]))
@@ -120,13 +127,15 @@ def scatter(bins, grads, hesses, first_bin, acc):
 @kernel(void(IN[int64], IN[int32], IN[int32], int64, OUT[int64]))
 def clear(indptr, bins, rows, width, acc):
     """Sets the slots (width 1: packed, 2: pairs) of every bin that a row of `rows` holds to 0."""
-    for i in range(len(rows)):
-        _ask_ahead(i, indptr, bins, rows, indptr)
+    n_rows, step = uint64(len(rows)), uint64(width)
+    for i in range(n_rows):
+        if i + _BINS_AHEAD < n_rows:
+            prefetch(bins, uint64(indptr[uint64(rows[i + _BINS_AHEAD])]))
         row = uint64(rows[i])
-        for k in range(uint64(indptr[row]), uint64(indptr[row + uint64(1)])):
-            slot = uint64(width) * uint64(bins[k])
+        for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
+            slot = step * uint64(bins[k])
             acc[slot] = 0
-            acc[slot + uint64(width - 1)] = 0
+            acc[slot + step - _1] = 0
 
 
 @kernel(void(IN[int32], int64, OUT[int64]))
@@ -138,19 +147,17 @@ def clear_pairs(bins, first_bin, acc):
         acc[slot + uint64(1)] = 0
 
 
-@kernel(void(IN[int64], IN[int32], IN[int64], OUT[int64]))
-def sum_node(indptr, rows, packed, sums):
-    """Sets sums[0:4] to the grads, the hesses, the absolute grads and the number of stored values of `rows`."""
-    grads, hesses, sizes, n_stored = int64(0), int64(0), int64(0), int64(0)
+@kernel(void(IN[int32], IN[int64], OUT[int64]))
+def sum_packed(rows, packed, sums):
+    """Sets sums[0:3] to the grads, the hesses and the absolute grads of `rows`."""
+    grads, hesses, sizes = int64(0), int64(0), int64(0)
     for k in range(len(rows)):
-        row = uint64(rows[k])
-        value = packed[row]
+        value = packed[uint64(rows[k])]
         grad = value >> int64(32)
         grads += grad
         hesses += value & int64(_LOW)
         sizes += abs(grad)
-        n_stored += indptr[row + uint64(1)] - indptr[row]
-    sums[0], sums[1], sums[2], sums[3] = grads, hesses, sizes, n_stored
+    sums[0], sums[1], sums[2] = grads, hesses, sizes
 
 
 @inline

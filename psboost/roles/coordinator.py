@@ -11,7 +11,8 @@ from psboost.boosting.forest import Forest, Tree
 from psboost.boosting.growth import Frontier
 from psboost.boosting.losses import FLOAT_MAX, Bounds
 from psboost.boosting.metrics import METRICS
-from psboost.boosting.split import Proposals, better
+from psboost.boosting.split import Proposals, best_of
+from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.sketches import CutPoints
 from psboost.roles.dealing import Dealing, Stock
@@ -104,6 +105,8 @@ class Coordinator(Role):
         described = yield from self.gather(DescribeRows, self._job.workers)
         with self.stage("deal"):
             self._stock = Stock.of(described, self._job)
+            if self._job.zero_as_missing is None:
+                self._job = self._job.with_rule(zeros.default_rule(self._stock.stores_zeros))
             self._bounds = self._job.loss.bounds(self._stock.max_weight, self._stock.max_label)
             self._dealing = Dealing.of(self._stock, self._job, self._given)
             self._deal()
@@ -191,7 +194,7 @@ class Coordinator(Role):
             proposals = yield from self.gather(ProposeSplits, job.proposers, tree=tree, level=level)
             self._n_histograms[-1] += max(1, len(frontier.open) // 2)
             with self.stage("choose"):
-                best = self._choose(proposals)
+                best = best_of(proposals)
                 if level == 0:
                     growing.sums = [tuple(best.node_sums[0])]
                 splits = self._apply(tree, level, frontier, best, growing, proposals)
@@ -206,27 +209,15 @@ class Coordinator(Role):
         self._trees.append(self._tree(growing, leaves, values, steps))
         return len(leaves)
 
-    @staticmethod
-    def _choose(proposals: list[ProposeSplits]) -> Proposals:
-        """The best proposal of each open node."""
-        n_nodes = len(proposals[0].gains)
-        best = Proposals.empty(n_nodes)
-        for i in range(n_nodes):
-            winner = proposals[0]
-            for other in proposals[1:]:
-                if better(other, winner, i):
-                    winner = other
-            for name, column in vars(best).items():
-                column[i] = getattr(winner, name)[i]
-        return best
-
     def _apply(self, tree, level, frontier: Frontier, best: Proposals, growing: _Growing, proposals) -> ApplySplits:
         """Writes the splits into the tree, and tells all roles."""
         job = self._job
         chosen = np.flatnonzero(np.isfinite(best.gains))
         nodes = np.array(frontier.open, np.int32)[chosen]
         thresholds = np.array([self._threshold(best, i) for i in chosen], np.float32)
-        unstored_left = best.default_left[chosen] if job.zero_as_missing else (thresholds > 0).astype(np.uint8)
+        unstored_left = (thresholds > 0).astype(np.uint8)
+        if zeros.unstored_is_missing(job.zero_as_missing):
+            unstored_left = best.default_left[chosen]
         left_sums = best.left_sums[chosen]
         for k, (node, left, right) in enumerate(frontier.children(nodes)):
             i = chosen[k]
@@ -344,7 +335,7 @@ class Coordinator(Role):
                 "rows_of_row_shards": self._stock.rows_of_shards,
                 "values_of_row_shards": self._stock.values_of_shards,
                 "values_of_feature_shards": self._dealing.load_of_shards.tolist(),
-                "bins_of_servers": self._dealing.load_of_servers.tolist(),
+                "bins_of_servers": self._dealing.load_of_ranges.tolist() if job.merges else [],
             },
             "dense": {
                 "bins": dense_bins,

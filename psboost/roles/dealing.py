@@ -6,6 +6,7 @@ import numpy as np
 
 from psboost.boosting.fixed_point import least_rows
 from psboost.boosting.losses import FLOAT_MAX
+from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.sketches import CutPoints
 from psboost.errors import DataError, ParameterError
@@ -13,6 +14,8 @@ from psboost.kernels.dealing import deal
 from psboost.roles.job import Job
 from psboost.wire.messages import DealFeatures, DealRanges, DescribeRows
 from psboost.wire.packing import pack_integers, unpack_ascending, unpack_integers
+
+_VALUES_PER_BIN = 16  # stored values of which the sums take as long in a tree as the search of one bin does
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,7 @@ class Stock:
     rows_of_shards, values_of_shards  of each row shard
     eval_rows                         of each row shard, of each evaluation set
     ids, counts                       int64: the features that any row stores, ascending, and in how many rows
+    stores_zeros                      whether any training row stores a zero
     """
 
     rows_of_shards: list[int]
@@ -32,6 +36,7 @@ class Stock:
     n_features: int
     ids: np.ndarray
     counts: np.ndarray
+    stores_zeros: bool
 
     @property
     def n_rows(self) -> int:
@@ -49,6 +54,7 @@ class Stock:
             max_weight=max(m.max_weight for m in described),
             max_label=max(m.max_label for m in described),
             n_features=max(m.n_features for m in described),
+            stores_zeros=any(m.stores_zeros for m in described),
             **_sum_counts(described),
         )
         stock._check(job, [m.label_range for m in described if m.label_range])
@@ -88,24 +94,27 @@ def _sum_counts(described: list[DescribeRows]) -> dict[str, np.ndarray]:
 class Dealing:
     """Who owns which features.
 
-    features         for each feature shard, int64: user numbers in internal order, server by server, popular ones first
-    server_offsets   for each feature shard, int64 (S + 1): which part of them each server owns
-    load_of_shards   int64 (C): stored values;  load_of_servers  int64 (S): bins, at most
+    features         for each feature shard, int64: user numbers in internal order, range by range, popular ones first
+    range_offsets    for each feature shard, int64 (n_ranges + 1): which part of them each server owns or, where nobody
+                     merges, each of the worker's threads looks after
+    load_of_shards   int64 (C): stored values;  load_of_ranges  int64 (n_ranges): bins, at most
     min_rows         features stored in fewer rows are nobody's: they can never be split (D3)
     cut_points       of each feature shard, if a bin mapper was given
+    zero_as_missing  the training's rule for zeros
     """
 
     stock: Stock
     features: list[np.ndarray]
-    server_offsets: list[np.ndarray]
+    range_offsets: list[np.ndarray]
     load_of_shards: np.ndarray
-    load_of_servers: np.ndarray
+    load_of_ranges: np.ndarray
     min_rows: int
     cut_points: list[CutPoints] | None
+    zero_as_missing: zeros.Rule
 
     @staticmethod
     def of(stock: Stock, job: Job, given: BinMapper | None) -> "Dealing":
-        """Deals to shards by stored values, and within a shard to servers by bins, the most popular first (D4)."""
+        """Deals to shards by stored values, and within a shard to ranges by bins, the most popular first (D4)."""
         bounds = job.loss.bounds(stock.max_weight, stock.max_label)
         min_rows = least_rows(job.parameters.min_child_weight, bounds, job.steps(bounds, stock.n_rows))
         usable = stock.counts >= min_rows
@@ -117,32 +126,36 @@ class Dealing:
 
         load_of_shards, shards = np.zeros(job.n_feature_shards, np.int64), np.empty(len(ids), np.int32)
         deal(counts, load_of_shards, shards)
-        load_of_servers = np.zeros(job.n_servers, np.int64)
-        features, server_offsets = [], []
+        load_of_ranges = np.zeros(job.n_ranges, np.int64)
+        features, range_offsets = [], []
         for c in range(job.n_feature_shards):
             mine, load = ids[shards == c], np.minimum(counts[shards == c], job.parameters.max_bin)
-            servers = np.empty(len(mine), np.int32)
-            deal(load, load_of_servers, servers)
-            by_server = np.argsort(servers, kind="stable")
-            features.append(mine[by_server])
-            edges = np.searchsorted(servers[by_server], np.arange(job.n_servers + 1))
-            server_offsets.append(edges.astype(np.int64))
+            if not job.merges:  # a thread reads all values and searches the bins, a server has the bins alone
+                load = counts[shards == c] + _VALUES_PER_BIN * load
+            ranges = np.empty(len(mine), np.int32)
+            deal(load, load_of_ranges, ranges)
+            by_range = np.argsort(ranges, kind="stable")
+            features.append(mine[by_range])
+            edges = np.searchsorted(ranges[by_range], np.arange(job.n_ranges + 1))
+            range_offsets.append(edges.astype(np.int64))
         cut_points = None if given is None else [given.select(of_shard) for of_shard in features]
-        return Dealing(stock, features, server_offsets, load_of_shards, load_of_servers, min_rows, cut_points)
+        return Dealing(
+            stock, features, range_offsets, load_of_shards, load_of_ranges, min_rows, cut_points, job.zero_as_missing
+        )
 
     def for_worker(self, row_shard: int, feature_shard: int) -> DealFeatures:
         given = () if self.cut_points is None else self.cut_points[feature_shard].to_arrays()
         return DealFeatures(
             features=pack_integers(self.features[feature_shard]),
-            server_offsets=self.server_offsets[feature_shard],
+            range_offsets=self.range_offsets[feature_shard],
             row_offset=sum(self.stock.rows_of_shards[:row_shard]),
             cut_points=given,
             **self._shared(),
         )
 
     def for_server(self, server: int) -> DealRanges:
-        begins = [int(offsets[server]) for offsets in self.server_offsets]
-        ends = [int(offsets[server + 1]) for offsets in self.server_offsets]
+        begins = [int(offsets[server]) for offsets in self.range_offsets]
+        ends = [int(offsets[server + 1]) for offsets in self.range_offsets]
         parts = [features[b:e] for features, b, e in zip(self.features, begins, ends, strict=True)]
         given: tuple[np.ndarray, ...] = ()
         if self.cut_points is not None:
@@ -161,6 +174,7 @@ class Dealing:
             "n_rows": self.stock.n_rows,
             "max_weight": self.stock.max_weight,
             "max_label": self.stock.max_label,
+            "zero_rule": zeros.name_of(self.zero_as_missing),
         }
 
     def by_shard(self, of_servers: list[CutPoints]) -> list[CutPoints]:
@@ -168,7 +182,7 @@ class Dealing:
         of_shards: list[list[CutPoints]] = [[] for _ in self.features]
         for s, points in enumerate(of_servers):
             at = 0
-            for c, offsets in enumerate(self.server_offsets):
+            for c, offsets in enumerate(self.range_offsets):
                 end = at + int(offsets[s + 1] - offsets[s])
                 of_shards[c].append(points.part(at, end))
                 at = end

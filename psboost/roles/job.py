@@ -1,11 +1,12 @@
 """Knows what a training or prediction run is asked to do; does not know who does it, or where."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from psboost.boosting.fixed_point import Steps, bits_for, steps_for
 from psboost.boosting.losses import LOSSES, Bounds
 from psboost.boosting.parameters import Parameters
 from psboost.boosting.split import SplitRule
+from psboost.data import zeros
 from psboost.roles.role import server_name, worker_name
 
 
@@ -47,10 +48,11 @@ class Job(Grid):
     parameters: Parameters
     n_rounds: int
     seed: int
-    zero_as_missing: bool
+    zero_as_missing: zeros.Rule | None  # None: as the training data store zeros
     codec: str = "packed"
     eval_names: tuple[str, ...] = ()
     data_name: str = "the training data"  # for error messages
+    n_threads: int = 1  # of each worker
 
     @property
     def loss(self):
@@ -73,6 +75,10 @@ class Job(Grid):
         """Whether the children of this level's splits are leaves by max_depth."""
         return self.parameters.max_depth > 0 and level + 1 >= self.parameters.max_depth
 
+    def with_rule(self, zero_as_missing: zeros.Rule) -> "Job":
+        """This job by a rule for zeros that is decided."""
+        return replace(self, zero_as_missing=zero_as_missing)
+
     # who does what
 
     @property
@@ -84,6 +90,11 @@ class Job(Grid):
     def routes(self) -> bool:
         """Whether servers route rows: with one feature shard every worker knows all splits' sides itself."""
         return self.n_feature_shards > 1
+
+    @property
+    def n_ranges(self) -> int:
+        """How many ranges a shard's features are dealt to: servers or, where nobody merges, a worker's threads."""
+        return self.n_servers if self.merges else self.n_threads
 
     @property
     def proposers(self) -> list[str]:

@@ -10,7 +10,7 @@ from psboost.wire.messages import Message, StopTraining
 COORDINATOR = "coordinator"
 
 Outbox = list[tuple[str, Message]]
-Stage = Callable[[str, int], AbstractContextManager]
+Stage = Callable[[str, int, float], AbstractContextManager]
 
 
 def worker_name(row_shard: int, feature_shard: int) -> str:
@@ -29,13 +29,13 @@ class Role:
     """
 
     def __init__(self, name: str, stage: Stage | None = None):
-        """`stage(label, tree)` is a context manager that a driver may give to time what a role does."""
+        """`stage(label, tree, share)` is a context manager that a driver may give to time what a role does."""
         self.name = name
         self.done = False
         self.result: Any = None
         self.tree = -1  # that is being grown
         self.bytes_read = 0  # from files
-        self._stage = stage or (lambda label, tree: nullcontext())
+        self._stage = stage or (lambda label, tree, share: nullcontext())
         self._outbox: Outbox = []
         self._waiting: dict[tuple[str, int, int], dict[str, Message]] = {}
         self._gathered: dict[str, tuple[int, int]] = {}
@@ -45,9 +45,12 @@ class Role:
     def run(self) -> Generator[None, dict[str, Message], Any]:
         raise NotImplementedError
 
-    def stage(self, label: str) -> AbstractContextManager:
-        """Times what is done inside as a stage of the current tree, where a driver wants to know."""
-        return self._stage(label, self.tree)
+    def stage(self, label: str, share: float = 1.0) -> AbstractContextManager:
+        """Times what is done inside as a stage of the current tree, where a driver wants to know.
+
+        share  what each second counts: of n threads side by side, an n-th each
+        """
+        return self._stage(label, self.tree, share)
 
     def send(self, receiver: str, message: Message) -> None:
         self._outbox.append((receiver, message))

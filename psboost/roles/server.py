@@ -8,6 +8,7 @@ from psboost.boosting.growth import Frontier, feature_range
 from psboost.boosting.histogram import HistogramMerger, Histograms
 from psboost.boosting.losses import Bounds
 from psboost.boosting.split import SplitFinder
+from psboost.data import zeros
 from psboost.data.sketches import CutPoints, Sketches
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role, server_name, worker_name
@@ -48,8 +49,9 @@ class Server(Role):
 
     def _set_up(self):
         """Cut points of the server's range, given or from the workers' sketches."""
-        job, parameters = self._job, self._job.parameters
         [deal] = yield from self.gather(DealRanges, [COORDINATOR])
+        job = self._job = self._job.with_rule(zeros.RULES[deal.zero_rule])
+        parameters = job.parameters
         ids = unpack_integers(deal.features, int(deal.shard_offsets[-1]))
         self._shard_offsets = deal.shard_offsets
         if deal.cut_points:

@@ -1,23 +1,25 @@
 """Knows a worker's part of the training: its block, histograms, routing and margins; does not know the other blocks."""
 
 from dataclasses import dataclass
+from functools import partial, reduce
 
 import numpy as np
 
 from psboost.boosting.fixed_point import Steps, round_gradients, rounding_key
-from psboost.boosting.growth import Frontier, feature_range
-from psboost.boosting.histogram import HistogramBuilder, Histograms
+from psboost.boosting.growth import Frontier
+from psboost.boosting.histogram import Histograms
 from psboost.boosting.losses import Bounds
 from psboost.boosting.partition import RowPartition, n_words
-from psboost.boosting.split import SplitFinder
-from psboost.data.block import Block
-from psboost.data.columns import to_columns
+from psboost.boosting.split import best_of
+from psboost.data import zeros
+from psboost.data.columns import AnyColumns, stack_columns
 from psboost.data.sketches import CutPoints, Sketches
-from psboost.data.source import Counts, Rows, Source
+from psboost.data.source import Counts, Held, Source
 from psboost.errors import DataError
 from psboost.kernels import gradients as gradient_kernels
 from psboost.kernels import routing as routing_kernels
 from psboost.roles.job import Job
+from psboost.roles.part import Part, side_by_side
 from psboost.roles.role import COORDINATOR, Role, worker_name
 from psboost.wire.histogram_codecs import encode_histograms
 from psboost.wire.messages import (
@@ -51,31 +53,36 @@ class Shard:
     """The rows of one row shard, training rows first, then those of each evaluation set; the worker's features only."""
 
     n_train: int
-    n_rows: int
     labels: np.ndarray  # float64 (n_rows), as the loss wants them
     weights: np.ndarray  # float64 (n_train)
-    columns: object  # Columns, features in internal order
+    columns: AnyColumns  # features in internal order
 
 
 class Worker(Role):
     """Worker (r, c) of a training run."""
 
-    def __init__(self, job: Job, row_shard: int, feature_shard: int, source: Source, eval_sources=(), stage=None):
+    def __init__(
+        self, job: Job, row_shard: int, feature_shard: int, source: Source, eval_sources=(), stage=None, side_by_side=map
+    ):
+        """`side_by_side` is a `map` that a driver may give: one that calls its function in job.n_threads threads."""
         super().__init__(worker_name(row_shard, feature_shard), stage)
         self._job, self._r, self._c = job, row_shard, feature_shard
         self._source, self._eval_sources = source, tuple(eval_sources)
+        self._side_by_side = side_by_side
 
     def run(self):
-        job = self._job
         self._describe()
         [deal] = yield from self.gather(DealFeatures, [COORDINATOR])
-        self._ids = unpack_integers(deal.features, int(deal.server_offsets[-1]))
+        job = self._job = self._job.with_rule(zeros.RULES[deal.zero_rule])
+        self._ids = unpack_integers(deal.features, int(deal.range_offsets[-1]))
+        offsets = deal.range_offsets.tolist() if job.n_threads > 1 else [0, len(self._ids)]
+        self._ranges = list(zip(offsets, offsets[1:], strict=False))
         with self.stage("read"):
             shard = self._read()
         cut_points = yield from self._find_cut_points(deal, shard)
         with self.stage("bin"):
-            self._block = Block.build(shard.columns, cut_points, job.zero_as_missing)
-        self._set_up(deal, shard, cut_points)
+            self._parts = self._all(partial(self._make_part, shard.columns, cut_points), self._ranges)
+        self._set_up(deal, shard)
         del shard
         yield from self._start_margins()
         for self.tree in range(job.n_rounds):
@@ -102,6 +109,7 @@ class Worker(Role):
                 max_weight=float(weights.max(initial=0.0)),
                 max_label=float(np.abs(labels).max(initial=0.0)),
                 label_range=(float(labels.min()), float(labels.max())) if len(labels) else (),
+                stores_zeros=counts.stores_zeros,
                 eval_rows=tuple(part.n_rows for part in eval_counts),
             ),
         )
@@ -115,25 +123,22 @@ class Worker(Role):
         counts = source.count(span)
         return counts, self._labels(source, span, counts)
 
-    def _labels(self, source: Source, span: tuple[int, int], part: Rows | Counts) -> np.ndarray:
+    def _labels(self, source: Source, span: tuple[int, int], part: Held | Counts) -> np.ndarray:
         if part.labels is None:
             raise DataError(f"{source.name} has no labels: give y, or a file that holds them")
         return self._job.loss.check_labels(part.labels, lambda row: source.place(span, row))
 
     def _read(self) -> Shard:
         """The row shard's rows with this worker's features, then the evaluation rows."""
-        sources = (self._source, *self._eval_sources)
-        parts = [source.read(self._span(source), keep=self._ids) for source in sources]
+        sources = [source.with_rule(self._job.zero_as_missing) for source in (self._source, *self._eval_sources)]
+        parts = [source.read_columns(self._span(source), self._ids) for source in sources]
         self.bytes_read += sum(part.bytes_read for part in parts)
-        train = parts[0]
         labels = [self._labels(source, self._span(source), part) for source, part in zip(sources, parts, strict=True)]
-        indptr, features, values = _stack(parts)
         return Shard(
-            n_train=len(train.indptr) - 1,
-            n_rows=len(indptr) - 1,
+            n_train=parts[0].columns.n_rows,
             labels=np.concatenate(labels),
-            weights=_weights(train),
-            columns=to_columns(indptr, features, values, len(self._ids)),
+            weights=_weights(parts[0]),
+            columns=stack_columns([part.columns for part in parts]),
         )
 
     def _find_cut_points(self, deal: DealFeatures, shard: Shard):
@@ -142,46 +147,57 @@ class Worker(Role):
             return CutPoints.from_arrays(deal.cut_points)
         job, parameters = self._job, self._job.parameters
 
-        def summarise(begin: int, end: int) -> Sketches:
+        def summarise(features: tuple[int, int]) -> Sketches:
             return Sketches.summarise(
-                shard.columns, begin, end, shard.n_train, max_bin=parameters.max_bin, kind=parameters.sketch
+                shard.columns, *features, shard.n_train, max_bin=parameters.max_bin, kind=parameters.sketch
+            )
+
+        def cut(features: tuple[int, int]) -> CutPoints:
+            return summarise(features).cut_points(
+                max_bin=parameters.max_bin, zero_as_missing=job.zero_as_missing, n_rows=deal.n_rows
             )
 
         if not job.merges:
             with self.stage("sketch"):
-                cut_points = summarise(0, len(self._ids)).cut_points(
-                    max_bin=parameters.max_bin, zero_as_missing=job.zero_as_missing, n_rows=deal.n_rows
-                )
+                cut_points = CutPoints.join(self._all(cut, self._ranges))
             self.send(COORDINATOR, ShareCutPoints(cut_points=cut_points.to_arrays()))
             return cut_points
-        for s, server in enumerate(job.servers):
-            with self.stage("sketch"):
-                sketches = summarise(int(deal.server_offsets[s]), int(deal.server_offsets[s + 1]))
-            self.send(server, PushSketches(sketches=sketches.to_arrays()))
+        offsets = deal.range_offsets.tolist()
+        with self.stage("sketch"):
+            sketches = self._all(summarise, list(zip(offsets, offsets[1:], strict=False)))
+        for server, held in zip(job.servers, sketches, strict=True):
+            self.send(server, PushSketches(sketches=held.to_arrays()))
+        del sketches
         shared = yield from self.gather(ShareCutPoints, job.servers)
         return CutPoints.join([CutPoints.from_arrays(message.cut_points) for message in shared])
 
-    def _set_up(self, deal: DealFeatures, shard: Shard, cut_points: CutPoints) -> None:
-        job, n_features = self._job, len(self._ids)
-        self._n_train, self._n_rows = shard.n_train, shard.n_rows
+    def _make_part(self, columns: AnyColumns, cut_points: CutPoints, features: tuple[int, int]) -> Part:
+        job, (begin, end) = self._job, features
+        rule = None if job.merges else job.rule
+        points, ids = cut_points.part(begin, end), self._ids[begin:end]
+        return Part(begin, end, columns, points, job.zero_as_missing, ids, self._c, rule)
+
+    def _set_up(self, deal: DealFeatures, shard: Shard) -> None:
+        job = self._job
+        self._n_train, self._n_rows = shard.n_train, shard.columns.n_rows
         self._n_rows_of_all, self._row_offset = deal.n_rows, deal.row_offset
         self._labels_of_rows, self._weights_of_rows = shard.labels, shard.weights
         self._bounds = job.loss.bounds(deal.max_weight, deal.max_label)
-        self._server_offsets = deal.server_offsets
-        numbers = np.arange(n_features, dtype=np.int32)
-        self._features = feature_range(
-            self._ids, np.full(n_features, self._c, np.int32), numbers, cut_points, job.zero_as_missing
-        )
-        self._finder = None if job.merges else SplitFinder(self._features, job.rule)
-        block = self._block
-        self._builder = HistogramBuilder(
-            block.indptr, block.bins, block.posting_offsets, block.posting_rows, block.bin_offsets
-        )
+        self._range_offsets = deal.range_offsets
+        first_bins = np.cumsum([0, *(part.block.n_bins for part in self._parts)])
+        of_parts = [part.block.bin_offsets[:-1] + first for part, first in zip(self._parts, first_bins, strict=False)]
+        self._bin_offsets = np.concatenate([*of_parts, first_bins[-1:]]).astype(np.int32)
         self._margins = np.zeros(self._n_rows, np.float32)
         self._grads, self._hesses = np.empty(self._n_train), np.empty(self._n_train)
         self._node_of_row = np.zeros(self._n_rows, np.int32)
         self._train = RowPartition(0, self._n_train, self._node_of_row)
         self._eval = RowPartition(self._n_train, self._n_rows, self._node_of_row)
+        edges = np.linspace(0, self._n_train, job.n_threads + 1).astype(int).tolist()
+        self._chunks = [slice(*edge) for edge in zip(edges, edges[1:], strict=False)]
+
+    def _all(self, function, *items) -> list:
+        """What `function` makes of each item, side by side."""
+        return list(self._side_by_side(function, *items))
 
     def _start_margins(self):
         """Margins start from base_score; unless it was given, from the sums of all rows at margin 0."""
@@ -208,10 +224,10 @@ class Worker(Role):
             self._bounds = Bounds(start.max_grad, start.max_hess)
         steps = job.steps(self._bounds, self._n_rows_of_all)
         with self.stage("gradients"):
-            key = rounding_key(job.seed, tree)
-            self._packed = round_gradients(self._grads, self._hesses, steps, key, self._row_offset)
-        if self._finder is not None:
-            self._finder.start_tree(steps)
+            self._packed = self._round_gradients(steps, rounding_key(job.seed, tree))
+        for part in self._parts:
+            if part.finder is not None:
+                part.finder.start_tree(steps)
         for partition in (self._train, self._eval):
             partition.reset()
         return steps
@@ -221,9 +237,9 @@ class Worker(Role):
         steps = yield from self._start_tree(tree)
         frontier, level, leaves = Frontier.root(), 0, []
         build = [0]
-        living = [self._split_by_server(np.arange(self._features.n_features, dtype=np.int32))]
+        living = [self._split_by_server(np.arange(len(self._ids), dtype=np.int32))]
         while True:
-            if self._finder is not None:
+            if not self._job.merges:
                 self._propose(tree, level, build)
             else:
                 features = [np.concatenate(living[i]) for i in frontier.positions(build)]
@@ -241,27 +257,38 @@ class Worker(Role):
             if splits.last:
                 leaves += frontier.open
                 break
-            if self._finder is None:
+            if self._job.merges:
                 living = self._living_of_children(living, positions, splits)
             build = [
                 left if build_left else right
                 for (_, left, right), build_left in zip(children, splits.build_left, strict=True)
             ]
-            if self._finder is not None:
-                self._finder.apply(positions, [bool(b) for b in splits.build_left])
+            for part in self._parts:
+                if part.finder is not None:
+                    part.finder.apply(positions, [bool(b) for b in splits.build_left])
             level += 1
         yield from self._close(tree, sorted(leaves), steps)
 
     def _update_gradients(self) -> None:
-        train = slice(0, self._n_train)
-        self._job.loss.gradients(
-            self._margins[train], self._labels_of_rows[train], self._weights_of_rows, self._grads, self._hesses
-        )
+        def update(rows: slice) -> None:
+            self._job.loss.gradients(
+                self._margins[rows], self._labels_of_rows[rows], self._weights_of_rows[rows], self._grads[rows],
+                self._hesses[rows],
+            )  # fmt: skip
+
+        self._all(update, self._chunks)
+
+    def _round_gradients(self, steps: Steps, key: np.uint64) -> np.ndarray:
+        def rounded(rows: slice) -> np.ndarray:
+            return round_gradients(self._grads[rows], self._hesses[rows], steps, key, self._row_offset + rows.start)
+
+        parts = self._all(rounded, self._chunks)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     # living features: one list for each open node, of one array for each server: the features that lived in its parent
 
     def _split_by_server(self, features: np.ndarray) -> list[np.ndarray]:
-        return np.split(features, np.searchsorted(features, self._server_offsets[1:-1]))
+        return np.split(features, np.searchsorted(features, self._range_offsets[1:-1]))
 
     def _living_of_children(self, living, positions: list[int], splits: ApplySplits) -> list[list[np.ndarray]]:
         by_server = []
@@ -274,29 +301,29 @@ class Worker(Role):
 
     def _propose(self, tree: int, level: int, nodes: list[int]) -> None:
         """Builds the histograms of `nodes` and proposes each open node's best split (R = 1)."""
-        for node in nodes:
-            with self.stage("build"):
-                sums = self._builder.sum(self._train.rows(node), self._packed)
-            with self.stage("search"):
-                self._finder.add(sums)
-        with self.stage("search"):
-            proposals = self._finder.find()
+        rows = [self._train.rows(node) for node in nodes]
+        stage = partial(self.stage, share=1 / len(self._parts))
+        proposals = best_of(self._all(lambda part: part.propose(rows, self._packed, stage), self._parts))
         self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(proposals)))
 
     def _send_histograms(self, tree: int, level: int, nodes: list[int], living: list[np.ndarray]) -> None:
         """Builds the histograms of `nodes` and sends each server its part (R > 1)."""
+        rows = [self._train.rows(node) for node in nodes]
+        ends = [part.end for part in self._parts[:-1]]
+        of_parts = list(zip(*(np.split(features, np.searchsorted(features, ends)) for features in living), strict=True))
         with self.stage("build"):
-            built, totals = self._builder.build([self._train.rows(node) for node in nodes], living, self._packed)
-        for s, server in enumerate(self._job.servers):
-            with self.stage("encode"):
-                arrays = self._encode(built, int(self._server_offsets[s]), int(self._server_offsets[s + 1]))
-            self.send(
-                server,
-                PushHistograms(tree=tree, level=level, totals=totals, codec=self._job.codec, arrays=arrays),
-            )
+            built = self._all(lambda part, own: part.build(rows, list(own), self._packed), self._parts, of_parts)
+            totals = built[0][1]
+            built = side_by_side(self._parts, [histograms for histograms, _ in built])
+        with self.stage("encode"):
+            encoded = self._all(partial(self._encode, built), range(self._job.n_servers))
+        for server, arrays in zip(self._job.servers, encoded, strict=True):
+            message = PushHistograms(tree=tree, level=level, totals=totals, codec=self._job.codec, arrays=arrays)
+            self.send(server, message)
 
-    def _encode(self, built: Histograms, begin: int, end: int) -> tuple[np.ndarray, ...]:
-        offsets = self._features.bin_offsets[begin : end + 1]
+    def _encode(self, built: Histograms, server: int) -> tuple[np.ndarray, ...]:
+        """A server's part of the histograms."""
+        offsets = self._bin_offsets[self._range_offsets[server] : self._range_offsets[server + 1] + 1]
         part = built.restrict(int(offsets[0]), int(offsets[-1]))
         return encode_histograms(self._job.codec, part, offsets - offsets[0])
 
@@ -306,9 +333,10 @@ class Worker(Role):
         """The bitvector of the shard's rows: own splits' bits, or those of all feature shards, ANDed by the server."""
         mine = np.flatnonzero(splits.shards == self._c)
         with self.stage("route"):
-            words = np.full(n_words(self._n_rows), ~np.uint64(0))
-            for k in mine:
-                self._clear_deviating(splits, k, words)
+            n_threads = self._job.n_threads
+            words = reduce(
+                np.bitwise_and, self._all(lambda t: self._bits(splits, mine[t::n_threads]), range(n_threads))
+            )
         if not self._job.routes:
             return words
         router = self._job.router_of(self._r)
@@ -324,38 +352,38 @@ class Worker(Role):
         [routed] = yield from self.gather(RouteRows, [router], tree=tree, level=level)
         return unpack_bitvector(routed.form, routed.bits, self._n_rows)
 
-    def _clear_deviating(self, splits: ApplySplits, k: int, words: np.ndarray) -> None:
-        """Clears the bits of the rows whose stored value goes away from the default child of split k."""
-        block, feature = self._block, int(splits.locals[k])
-        first = int(block.bin_offsets[feature])
-        edge = int(splits.bins[k]) + 1
-        n_cuts = int(block.n_cuts[feature])
-        has_nan_bin = int(block.bin_offsets[feature + 1]) - first > n_cuts
-        unstored_left = bool(splits.unstored_left[k])
-        ranges = [(edge, n_cuts) if unstored_left else (0, edge)]
-        if has_nan_bin and bool(splits.default_left[k]) != unstored_left:
-            ranges.append((n_cuts, n_cuts + 1))
-        for begin, end in ranges:
-            rows = block.posting_rows[
-                block.posting_offsets[first + begin] : block.posting_offsets[first + end]
-            ]
-            routing_kernels.clear_bits(rows, self._node_of_row, int(splits.nodes[k]), words)
+    def _bits(self, splits: ApplySplits, mine: np.ndarray) -> np.ndarray:
+        """The bitvector of the shard's rows by the splits `mine` alone."""
+        words = np.full(n_words(self._n_rows), ~np.uint64(0))
+        ends = [part.end for part in self._parts]
+        for k in mine.tolist():
+            feature, node = int(splits.locals[k]), int(splits.nodes[k])
+            part = self._parts[int(np.searchsorted(ends, feature, side="right"))]
+            rows = [partition.rows(node) for partition in (self._train, self._eval)]
+            part.clear_deviating(
+                feature, int(splits.bins[k]) + 1, bool(splits.default_left[k]), bool(splits.unstored_left[k]),
+                node, self._node_of_row, rows, words,
+            )  # fmt: skip
+        return words
 
     def _move_rows(self, frontier: Frontier, splits: ApplySplits, words: np.ndarray) -> None:
-        for (node, left, right), unstored_left in zip(
-            frontier.children(splits.nodes), splits.unstored_left, strict=True
-        ):
+        def move(children: tuple[int, int, int], unstored_left: np.uint8) -> None:
+            node, left, right = children
             for partition in (self._train, self._eval):
                 partition.split(node, words, bool(unstored_left), left, right)
+
+        self._all(move, frontier.children(splits.nodes), splits.unstored_left)
 
     # --- the end of a tree
 
     def _push_leaf_sums(self, tree: int, leaves: list[int], steps: Steps) -> None:
         sums = np.zeros((len(leaves), 2), np.int64)
-        for i, leaf in enumerate(leaves):
-            gradient_kernels.sum_rows(
-                self._grads, self._hesses, self._train.rows(leaf), steps.leaf_grad, steps.leaf_hess, sums[i]
-            )
+
+        def add_up(leaf: int, of_leaf: np.ndarray) -> None:
+            rows = self._train.rows(leaf)
+            gradient_kernels.sum_rows(self._grads, self._hesses, rows, steps.leaf_grad, steps.leaf_hess, of_leaf)
+
+        self._all(add_up, leaves, sums)
         self.send(COORDINATOR, PushLeafSums(tree=tree, sums=sums))
 
     def _close(self, tree: int, leaves: list[int], steps: Steps):
@@ -364,29 +392,19 @@ class Worker(Role):
             with self.stage("update"):
                 self._push_leaf_sums(tree, leaves, steps)
         [closed] = yield from self.gather(CloseTree, [COORDINATOR], tree=tree)
+
+        def add(leaf: int, value: np.float32) -> None:
+            for partition in (self._train, self._eval):
+                routing_kernels.add_value(partition.rows(leaf), value, self._margins)
+
         with self.stage("update"):
-            for leaf, value in zip(leaves, closed.values, strict=True):
-                for partition in (self._train, self._eval):
-                    routing_kernels.add_value(partition.rows(leaf), value, self._margins)
+            self._all(add, leaves, closed.values)
         if self._eval_sources and self._c == 0:
             labels = self._labels_of_rows[self._n_train :] if tree == 0 else np.empty(0)
             margins = self._margins[self._n_train :].copy()
             self.send(COORDINATOR, PushEvaluation(tree=tree, margins=margins, labels=labels))
 
 
-def _weights(part: Rows | Counts) -> np.ndarray:
+def _weights(part: Held | Counts) -> np.ndarray:
     """float64: the rows' weights, 1 where none are given."""
     return np.ones(len(part.labels)) if part.weights is None else part.weights
-
-
-def _stack(parts: list[Rows]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """CSR of the parts' rows, one part after another."""
-    if len(parts) == 1:
-        return parts[0].indptr, parts[0].features, parts[0].values
-    ends = np.cumsum([part.indptr[-1] for part in parts])
-    moved = [part.indptr[1:] + end - part.indptr[-1] for part, end in zip(parts, ends, strict=True)]
-    return (
-        np.concatenate([np.zeros(1, np.int64), *moved]),
-        np.concatenate([part.features for part in parts]),
-        np.concatenate([part.values for part in parts]),
-    )

@@ -84,8 +84,8 @@ class DescribeRows(Message):
 
     Worker (r, c) counts the c-th part of row shard r, so that together the workers count every row once.
     `features` (int64, ascending user numbers) and `counts` (int64, rows that store the feature) go together, packed.
-    `n_distinct` is their number. `label_range`: the lowest and the highest label, none without rows. `eval_rows`: rows of
-    the sender's part of each evaluation set.
+    `n_distinct` is their number. `label_range`: the lowest and the highest label, none without rows. `stores_zeros`:
+    whether the training rows store a zero, counted or not. `eval_rows`: rows of the sender's part of each evaluation set.
     """
 
     n_rows: int
@@ -97,6 +97,7 @@ class DescribeRows(Message):
     max_label: float
     n_distinct: int
     label_range: tuple[float, ...]
+    stores_zeros: bool
     eval_rows: tuple[int, ...] = ()
 
 
@@ -105,16 +106,19 @@ class DealFeatures(Message):
     """coordinator -> worker, once: its features in internal order, and where its row shard begins.
 
     `features` (packed integers) lists the user numbers of the shard's features; internal feature i of the shard is
-    features[i]. Server s owns the internal features server_offsets[s] .. server_offsets[s+1] (int64, S + 1). `n_rows`
-    counts the rows of all shards. `cut_points` are the shard's with a given bin mapper, else empty; as in ShareCutPoints.
+    features[i]. Server s owns the internal features range_offsets[s] .. range_offsets[s+1] (int64, S + 1); where nobody
+    merges, thread t of the worker looks after those of range t. `n_rows` counts the rows of all shards. `cut_points`
+    are the shard's with a given bin mapper, else empty; as in ShareCutPoints.
+    `zero_rule` is the name of the rule for zeros of this training (data/zeros.py).
     """
 
     features: np.ndarray
-    server_offsets: np.ndarray
+    range_offsets: np.ndarray
     row_offset: int
     n_rows: int
     max_weight: float
     max_label: float
+    zero_rule: str
     cut_points: tuple[np.ndarray, ...] = ()
 
 
@@ -124,7 +128,7 @@ class DealRanges(Message):
 
     `features` as in DealFeatures. `shard_offsets` (int64, C + 1): the features of shard c are
     features[shard_offsets[c] : shard_offsets[c+1]], and the first of them is feature shard_begins[c] (int64, C) of its
-    shard. `cut_points` as in DealFeatures.
+    shard. `cut_points` and `zero_rule` as in DealFeatures.
     """
 
     features: np.ndarray
@@ -133,6 +137,7 @@ class DealRanges(Message):
     n_rows: int
     max_weight: float
     max_label: float
+    zero_rule: str
     cut_points: tuple[np.ndarray, ...] = ()
 
 

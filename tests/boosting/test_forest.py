@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from psboost.boosting.forest import Forest, base_margin, load_model
-from psboost.errors import DataError, ModelError
+from psboost.errors import DataError, ModelError, ParameterError
 from tests.naive import scoring as naive
 
-RULES = [True, False, None]
+RULES = [True, False, "unstored"]
 
 
 def make_forest(rule=True, objective="binary:logistic", seed=0):
@@ -37,12 +37,12 @@ def test_a_prediction_does_not_depend_on_storage(seed, rule, n_rows):
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 40))
-def test_as_stored_tells_a_stored_zero_from_an_unstored_one(seed, n_rows):
+def test_unstored_tells_a_stored_zero_from_an_unstored_one(seed, n_rows):
     rng = np.random.default_rng(seed)
-    forest = naive.random_forest(rng, [5, 90, 20], 8, None)
+    forest = naive.random_forest(rng, [5, 90, 20], 8, "unstored")
     X, stored = naive.random_rows(rng, n_rows, 8)
     csr = naive.to_csr(X, stored)
-    expected = naive.margins(forest.trees, naive.cells(X, stored, None), forest.base_margin)
+    expected = naive.margins(forest.trees, naive.cells(X, stored, "unstored"), forest.base_margin)
     for given_as in (csr, csr.tocsc(), csr.tocoo()):
         np.testing.assert_array_equal(forest.predict(given_as, output_margin=True), expected)
     dense = naive.margins(forest.trees, X, forest.base_margin)
@@ -82,7 +82,7 @@ def test_true_feature_numbers_may_be_huge():
     X, stored = naive.random_rows(rng, 30, 4)
     rows, columns = np.nonzero(stored)
     width = 2**63 - 1
-    for rule in (True, None):
+    for rule in (True, "unstored"):
         wide = sparse.coo_array((X[rows, columns], (rows, numbers[columns])), shape=(30, width))
         cells = np.full((30, 4), np.nan)
         cells[:] = naive.cells(X, stored, rule)
@@ -115,12 +115,29 @@ def test_a_file_predicts_as_its_matrix(tmp_path, rule, index_base):
     np.testing.assert_array_equal(forest.predict(packed), forest.predict(X))
 
 
+def test_a_file_stores_zeros_too(tmp_path):
+    rng = np.random.default_rng(8)
+    forest = make_forest("unstored")
+    X, stored = naive.random_rows(rng, 40, 7)
+    csr = naive.to_csr(X, stored)
+    expected = naive.margins(forest.trees, naive.cells(X, stored, "unstored"), forest.base_margin)
+    text = tmp_path / "rows.svm"
+    lines = [
+        " ".join(["0", *(f"{c + 1}:{row[c]:.9g}" for c in np.flatnonzero(held))])
+        for row, held in zip(X, stored, strict=True)
+    ]
+    text.write_text("\n".join(lines) + "\n")
+    sparse.save_npz(tmp_path / "rows.npz", csr)
+    for given_as in (csr, text, tmp_path / "rows.npz"):
+        np.testing.assert_array_equal(forest.predict(given_as, output_margin=True), expected)
+
+
 def test_what_does_not_fit_is_refused(tmp_path):
     forest = make_forest()
     for X in (np.zeros((2, 6)), np.zeros((2, 8)), sparse.csr_array((2, 8))):
         with pytest.raises(ModelError, match="X has . features, the model was trained on 7"):
             forest.predict(X)
-    forest.zero_as_missing = None
+    forest.zero_as_missing = "unstored"
     with pytest.raises(ModelError, match="X has 8 features"):
         forest.predict(sparse.csr_array((2, 8)))
     forest.zero_as_missing = True
@@ -134,9 +151,13 @@ def test_what_does_not_fit_is_refused(tmp_path):
     path.write_text("1 8:1\n")
     with pytest.raises(ModelError, match=r"wide\.svm has 8 features, the model was trained on 7"):
         forest.predict(path)
-    forest.zero_as_missing = None
-    with pytest.raises(ModelError, match="set its zero_as_missing"):
+    forest.zero_as_missing = "unsaid"
+    with pytest.raises(ParameterError, match='zero_as_missing must be True, False or "unstored", not'):
         forest.predict(path)
+    for rule in ("unsaid", None, 2):
+        forest.zero_as_missing = rule
+        with pytest.raises(ModelError, match="zero_as_missing is .*: True, False or"):
+            forest.save_model(tmp_path / "m.json")
 
 
 def test_probabilities_and_margins():

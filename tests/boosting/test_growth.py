@@ -43,14 +43,15 @@ def test_zeros_as_values():
     assert features.ids.tolist() == IDS.tolist() and features.n_features == 5
 
 
-def test_zeros_as_missing_values():
+@pytest.mark.parametrize("zero_as_missing", [True, "unstored"])
+def test_zeros_as_missing_values(zero_as_missing):
     without = CutPoints(POINTS.offsets, POINTS.cuts, np.zeros(5, np.uint8))
-    features = feature_range(IDS, np.zeros(5), np.arange(5), without, zero_as_missing=True)
+    features = feature_range(IDS, np.zeros(5), np.arange(5), without, zero_as_missing)
     assert (features.default_bins == -1).all()
     assert features.bin_offsets.tolist() == [0, 4, 4, 5, 7, 10]
 
 
-@pytest.mark.parametrize("zero_as_missing", [True, False])
+@pytest.mark.parametrize("zero_as_missing", [True, False, "unstored"])
 def test_no_features(zero_as_missing):
     nothing = CutPoints(np.zeros(1, np.int64), np.empty(0, np.float32), np.empty(0, np.uint8))
     features = feature_range(np.empty(0), np.empty(0), np.empty(0), nothing, zero_as_missing)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psboost.boosting.histogram import HistogramBuilder, HistogramMerger, Histograms, Total
+from psboost.boosting.histogram import DenseBuilder, HistogramMerger, Histograms, SparseBuilder, Total
 from tests.naive import histograms as naive
 
 quick = settings(max_examples=60, deadline=None)
@@ -40,7 +40,18 @@ def builder(rows, n_bins=20, bin_offsets=BIN_OFFSETS):
     counts = np.bincount(bins, minlength=n_bins)
     row_of_value = np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(indptr))
     posting_rows = row_of_value[np.argsort(bins, kind="stable")]
-    return HistogramBuilder(indptr, bins, np.cumsum([0, *counts]), posting_rows, bin_offsets)
+    return SparseBuilder(indptr, bins, np.cumsum([0, *counts]), posting_rows, bin_offsets)
+
+
+def dense_builder(rows, dtype):
+    """Of rows that hold one bin of a feature at most."""
+    n_bins = np.diff(BIN_OFFSETS)
+    cells = np.repeat(n_bins[None], len(rows), axis=0).astype(dtype)
+    for row, held in enumerate(rows):
+        for b in held:
+            f = int(np.searchsorted(BIN_OFFSETS, b, side="right")) - 1
+            cells[row, f] = b - BIN_OFFSETS[f]
+    return DenseBuilder(cells.reshape(-1), int(n_bins.max()) + 1, BIN_OFFSETS)
 
 
 def built(rows, which, values, living=None):
@@ -64,8 +75,11 @@ def dicts(histograms):
 
 
 @quick
-@given(st.integers(0, 2**32), st.integers(0, 40), st.sampled_from([8, 16, 32]), st.integers(1, 4))
-def test_nodes_built_on_every_path(seed, n_rows, grad_bits, n_nodes):
+@given(
+    st.integers(0, 2**32), st.integers(0, 40), st.sampled_from([8, 16, 32]), st.integers(1, 4),
+    st.sampled_from([builder, lambda rows: dense_builder(rows, np.uint8), lambda rows: dense_builder(rows, np.uint16)]),
+)  # fmt: skip
+def test_nodes_built_on_every_path(seed, n_rows, grad_bits, n_nodes, make):
     rows, values = make_block(seed, n_rows, grad_bits)
     rng = np.random.default_rng(seed)
     node_of_row = rng.integers(0, n_nodes, n_rows)
@@ -78,11 +92,22 @@ def test_nodes_built_on_every_path(seed, n_rows, grad_bits, n_nodes):
         )
         for which, features in zip(members, living, strict=True)
     ]
-    one = builder(rows)
+    one = make(rows)
     for _ in range(2):  # the accumulators are clean again after a call
         histograms, totals = one.build(members, living, pack(values))
         assert dicts(histograms) == expected
         assert totals.tolist() == [list(naive.sums(which.tolist(), values)) for which in members]
+
+
+@pytest.mark.parametrize("grad_bits", [16, 32])
+def test_a_dense_block_of_more_rows_than_are_added_at_once(grad_bits):
+    rows, values = make_block(1, 10_000, grad_bits)
+    which = [np.arange(len(rows), dtype=np.int32), np.arange(1, 9_000, 2, dtype=np.int32)]
+    one = dense_builder(rows, np.uint8)
+    histograms, _ = one.build(which, [ALL, ALL], pack(values))
+    assert dicts(histograms) == [naive.build(rows, part.tolist(), values) for part in which]
+    needs_pairs = sum(abs(grad) for grad, _ in values) >= 2**31
+    assert one.sum(which[0], pack(values)).pairs == needs_pairs == (grad_bits == 32)
 
 
 @pytest.mark.parametrize("order", ["ascending", "descending"])

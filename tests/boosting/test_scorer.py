@@ -11,8 +11,22 @@ from psboost.boosting.forest import Forest, Tree
 from psboost.boosting.scorer import Scorer
 from tests.naive import scoring as naive
 
-RULES = [True, False, None]
+RULES = [True, False, "unstored"]
+METHODS = ["quickscorer", "walk", None]
 FORESTS = st.lists(st.sampled_from([1, 2, 3, 7, 20, 64, 65, 100, 150, 200]), min_size=1, max_size=5)
+
+
+def make_cells(X, stored, rng=None):
+    """What a source hands over; with `rng` the columns of a row come in any order."""
+    rows, columns = np.nonzero(stored)
+    if rng is not None:
+        order = np.lexsort([rng.random(len(rows)), rows])
+        columns = columns[order]
+    return SimpleNamespace(
+        indptr=np.concatenate([[0], np.cumsum(stored.sum(axis=1))]).astype(np.int64),
+        columns=columns.astype(np.int32 if rng is None else np.int64),
+        values=np.ascontiguousarray(X[rows, columns], np.float32),
+    )
 
 
 def make_rows(X, stored, scorer, shard=None):
@@ -36,11 +50,26 @@ def test_bitvectors_route_as_walking_does(seed, n_leaves, rule, n_features, n_ro
     X, stored = naive.random_rows(rng, n_rows, n_features)
     if rule is False:
         stored = stored | np.isnan(X)
-    rows = make_rows(X, stored, forest.scorer)
     expected = naive.margins(forest.trees, naive.cells(X, stored, rule), forest.base_margin)
-    np.testing.assert_array_equal(forest._margins(rows, "quickscorer"), expected)
-    np.testing.assert_array_equal(forest._margins(rows, "walk"), expected)
-    np.testing.assert_array_equal(forest._margins(rows), expected)
+    for rows in (make_cells(X, stored), make_cells(X, stored, rng)):
+        for method in METHODS:
+            np.testing.assert_array_equal(forest.scorer.margins(rows, method), expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), FORESTS, st.sampled_from(RULES), st.integers(1, 12), st.integers(0, 150))
+def test_dense_rows_of_every_layout(seed, n_leaves, rule, n_features, n_rows):
+    rng = np.random.default_rng(seed)
+    forest = naive.random_forest(rng, n_leaves, n_features, rule)
+    X, _ = naive.random_rows(rng, n_rows, n_features)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    expected = naive.margins(forest.trees, naive.cells(X, np.ones(X.shape, bool), rule), forest.base_margin)
+    spaced = np.full((2 * n_rows, 3 * n_features), -7, np.float32)
+    spaced[::2, ::3] = X
+    for values in (X, np.asfortranarray(X), spaced[::2, ::3], X[::-1].copy()[::-1]):
+        for method in METHODS:
+            got = forest.scorer.margins(SimpleNamespace(values=values), method)
+            np.testing.assert_array_equal(got, expected)
 
 
 @settings(max_examples=60, deadline=None)
@@ -65,7 +94,7 @@ def test_feature_shards_give_the_margins_of_the_whole(seed, n_leaves, rule, n_sh
             assert (masks != np.uint64(2**64 - 1)).any(axis=1).all()
         positions, masks = Scorer.and_exits(parts)
         scorer.margins_from_exits(positions, masks, n_rows, first, n_trees, margins)
-    np.testing.assert_array_equal(margins, scorer.margins(make_rows(X, stored, scorer)))
+    np.testing.assert_array_equal(margins, scorer.margins(make_cells(X, stored)))
 
 
 def test_the_posters_worked_example():
@@ -97,8 +126,7 @@ def test_the_posters_worked_example():
     ):
         stored = X[rows] != 0
         parts = [
-            scorer.partial_exits(make_rows(X[rows], stored, scorer, shard), 0, 1)
-            for shard in (first_column, ~first_column)
+            scorer.partial_exits(make_rows(X[rows], stored, scorer, shard), 0, 1) for shard in (first_column, ~first_column)
         ]
         assert [text(part) for part in parts] == list(of_workers)
         servers.append(Scorer.and_exits(parts))
@@ -134,7 +162,7 @@ def test_a_chain_of_300_leaves(rule):
     X[~stored] = 0
     expected = naive.margins([tree], naive.cells(X, stored, rule), 0)
     for method in ("quickscorer", "walk"):
-        got = forest._margins(make_rows(X, stored, forest.scorer), method)
+        got = forest.scorer.margins(make_cells(X, stored), method)
         np.testing.assert_array_equal(got, expected)
     assert forest.scorer.n_words == 5
 
@@ -145,13 +173,16 @@ def test_many_trees_are_scored_in_chunks(monkeypatch):
     rng = np.random.default_rng(2)
     forest = naive.random_forest(rng, [30] * 40, 6, True)
     X, stored = naive.random_rows(rng, 60, 6)
-    rows = make_rows(X, stored, forest.scorer)
-    whole = forest._margins(rows, "quickscorer")
+    rows = make_cells(X, stored)
+    whole = forest.scorer.margins(rows, "quickscorer")
+    monkeypatch.setattr(module, "CHUNK_PLANES", 9)
     monkeypatch.setattr(module, "CACHE_BYTES", 2000)
     monkeypatch.setattr(module, "MASK_BYTES", 1000)
-    assert len(list(forest.scorer._chunks())) > 5
-    np.testing.assert_array_equal(forest._margins(rows, "quickscorer"), whole)
-    np.testing.assert_array_equal(forest._margins(rows, "walk"), whole)
+    again = Scorer(forest.trees, True, forest.base_margin)
+    for method in METHODS:
+        np.testing.assert_array_equal(again.margins(rows, method), whole)
+    assert len(again._blocks[6]) - 1 == 20  # chunks of two trees
+    rows = make_rows(X, stored, forest.scorer)
     margins = np.full(60, forest.base_margin, np.float32)
     forest.scorer.margins_from_exits(*forest.scorer.partial_exits(rows, 0, 40), 60, 0, 40, margins)
     np.testing.assert_array_equal(margins, whole)
@@ -159,14 +190,61 @@ def test_many_trees_are_scored_in_chunks(monkeypatch):
 
 def test_no_trees_and_bad_ranges():
     scorer = Scorer([], base_margin=0.5)
+    for cells in (make_cells(np.ones((3, 2)), np.ones((3, 2), bool)), SimpleNamespace(values=np.ones((3, 2), np.float32))):
+        for method in METHODS:
+            assert scorer.margins(cells, method).tolist() == [0.5, 0.5, 0.5]
     rows = make_rows(np.zeros((3, 0), np.float32), np.zeros((3, 0), bool), scorer)
-    assert scorer.margins(rows).tolist() == [0.5, 0.5, 0.5]
-    assert scorer.margins(rows, "walk").tolist() == [0.5, 0.5, 0.5]
     positions, masks = scorer.partial_exits(rows, 0, 0)
     assert len(positions) == 0 and masks.shape == (0, 1)
     with pytest.raises(ValueError, match="trees 0 \\+ 1 of a forest of 0"):
         scorer.partial_exits(rows, 0, 1)
     with pytest.raises(ValueError, match="unknown method"):
-        scorer.margins(rows, "run")
+        scorer.margins(cells, "run")
     with pytest.raises(ValueError, match="2 margins for 3 rows"):
         scorer.margins_from_exits(positions, masks, 3, 0, 0, np.zeros(2, np.float32))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_features_of_very_many_thresholds_and_wide_rows(rule):
+    rng = np.random.default_rng(11)
+    thresholds = rng.normal(size=5000).astype(np.float32)
+    numbers = np.array([3, 5_000, 70_000, 2**40])
+    trees = [naive.random_tree(rng, 200, np.arange(4), thresholds) for _ in range(20)]
+    wide = [Tree(**{**tree.__dict__, "feature": np.where(tree.left >= 0, numbers[tree.feature], -1)}) for tree in trees]
+    scorer = Scorer(wide, rule, 0.25)
+    assert len(scorer.margins(make_cells(np.zeros((1, 1)), np.zeros((1, 1), bool)), "quickscorer")) == 1
+    assert (np.diff(scorer._blocks[2]) > 2).all()  # more than two keys to a feature
+    X = rng.choice(np.concatenate([thresholds, [np.nan, 0, -0.0]]).astype(np.float32), (150, 4))
+    stored = rng.random(X.shape) < 0.8
+    X[~stored] = 0
+    expected = naive.margins(trees, naive.cells(X, stored, rule), 0.25)
+    # Each row stores some 2,000 other columns too, more than are filtered together.
+    indptr, columns, values = [0], [], []
+    for row in range(len(X)):
+        others = np.setdiff1d(rng.integers(0, 2**41, 2000 * (row % 2)), numbers)
+        columns += [others, numbers[stored[row]]]
+        values += [rng.normal(size=len(others)), X[row, stored[row]]]
+        indptr.append(indptr[-1] + len(others) + stored[row].sum())
+    cells = SimpleNamespace(
+        indptr=np.array(indptr, np.int64), columns=np.concatenate(columns), values=np.concatenate(values).astype(np.float32)
+    )
+    for method in METHODS:
+        np.testing.assert_array_equal(scorer.margins(cells, method), expected)
+
+
+def test_trees_of_more_leaves_than_planes_number_are_walked(monkeypatch):
+    from psboost.boosting import scorer as module
+
+    rng = np.random.default_rng(3)
+    forest = naive.random_forest(rng, [2048, 5], 6, True)
+    X, stored = naive.random_rows(rng, 70, 6)
+    cells = make_cells(X, stored)
+    expected = naive.margins(forest.trees, naive.cells(X, stored, True), forest.base_margin)
+    for method in METHODS:
+        np.testing.assert_array_equal(forest.scorer.margins(cells, method), expected)
+    forest.trees.append(naive.random_tree(rng, 2049, np.arange(6), [0.5, 1]))
+    monkeypatch.setattr(module, "WALK_FROM", 1 << 40)
+    with pytest.raises(ValueError, match="a tree of 2049 leaves is walked"):
+        forest.scorer.margins(cells, "quickscorer")
+    expected = naive.margins(forest.trees, naive.cells(X, stored, True), forest.base_margin)
+    np.testing.assert_array_equal(forest.scorer.margins(cells), expected)

@@ -26,7 +26,7 @@ def same_trees(a, b):
 @given(
     st.integers(0, 2**32),
     st.lists(st.integers(1, 90), max_size=4),
-    st.sampled_from([True, False, None]),
+    st.sampled_from([True, False, "unstored"]),
     st.floats(2**-20, 1 - 2**-20, width=32),
 )
 def test_a_forest_comes_back_as_it_was(seed, n_leaves, rule, base_score):
@@ -36,7 +36,8 @@ def test_a_forest_comes_back_as_it_was(seed, n_leaves, rule, base_score):
     back = loads(text.encode())
     same_trees(forest, back)
     assert dumps(back) == text
-    assert back.attributes == forest.attributes and back.zero_as_missing is rule
+    assert back.attributes == forest.attributes and back.zero_as_missing == rule
+    assert json.loads(text)["learner"]["attributes"]["psboost.zero_as_missing"] == str(rule).lower()
     assert (back.objective, back.base_score, back.n_features) == (forest.objective, base_score, 6)
 
 
@@ -75,7 +76,7 @@ def test_a_model_wider_than_xgboost_counts():
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 2**32),
-    st.sampled_from([True, False]),
+    st.sampled_from([True, False, "unstored"]),
     st.sampled_from(["binary:logistic", "reg:squarederror", "reg:logistic", "binary:logitraw"]),
     st.floats(2**-20, 1 - 2**-20, width=32),
 )
@@ -86,20 +87,23 @@ def test_xgboost_predicts_the_same_bits(seed, rule, objective, base_score):
     booster = xgboost.Booster(model_file=bytearray(dumps(forest).encode()))
     X, stored = naive.random_rows(rng, 50, 8)
     csr = naive.to_csr(X, stored | np.isnan(X))
-    if rule:
+    if rule == "unstored":
+        pairs = [(csr, xgboost.DMatrix(csr)), (X, xgboost.DMatrix(X))]
+    elif rule:
         # missing=0.0 drops the zeros, and xgboost takes NaN for missing in any case.
         matrices = [xgboost.DMatrix(csr, missing=0.0), xgboost.DMatrix(X, missing=0.0)]
+        pairs = [(given_as, matrix) for given_as in (X, csr) for matrix in matrices]
     else:
         matrices = [xgboost.DMatrix(csr.toarray()), xgboost.DMatrix(X)]
-    for matrix in matrices:
+        pairs = [(given_as, matrix) for given_as in (X, csr) for matrix in matrices]
+    for given_as, matrix in pairs:
         for output_margin in (True, False):
             expected = booster.predict(matrix, output_margin=output_margin)
-            for given_as in (X, csr):
-                np.testing.assert_array_equal(forest.predict(given_as, output_margin), expected)
+            np.testing.assert_array_equal(forest.predict(given_as, output_margin), expected)
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.integers(0, 2**32), st.sampled_from([True, False]))
+@given(st.integers(0, 2**32), st.sampled_from([True, False, "unstored"]))
 def test_treelite_predicts_the_same(seed, rule):
     treelite = pytest.importorskip("treelite")
     rng = np.random.default_rng(seed)
@@ -108,8 +112,9 @@ def test_treelite_predicts_the_same(seed, rule):
     X, stored = naive.random_rows(rng, 50, 8)
     cells = naive.cells(X, stored, rule)
     got = treelite.gtil.predict(model, cells, pred_margin=True).reshape(-1)
+    rows = naive.to_csr(X, stored) if rule == "unstored" else X
     # treelite adds the base margin last, in another order than XGBoost: a few units in the last place.
-    np.testing.assert_allclose(got, forest.predict(X, output_margin=True), rtol=1e-6, atol=2e-6)
+    np.testing.assert_allclose(got, forest.predict(rows, output_margin=True), rtol=1e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("objective", ["binary:logistic", "reg:squarederror", "reg:logistic"])
@@ -135,7 +140,7 @@ def test_xgboosts_own_models_load(tmp_path, objective, more):
     booster.set_attr(note="kept")
     booster.save_model(tmp_path / "model.json")
     forest = load_model(tmp_path / "model.json")
-    assert forest.zero_as_missing is None and forest.attributes == {"note": "kept"}
+    assert forest.zero_as_missing == "unstored" and forest.attributes == {"note": "kept"}
     forest.save_model(tmp_path / "again.json")
     for model in (forest, load_model(tmp_path / "again.json")):
         for given_as in (csr, X):

@@ -62,6 +62,20 @@ def test_saved_and_loaded_is_the_same_and_so_are_the_bytes(tmp_path):
         assert type(got) is type(expected)
 
 
+@pytest.mark.parametrize("rule", [False, True, "unstored"])
+def test_the_rule_for_zeros_comes_back(rule, tmp_path):
+    replace(mapper(), zero_as_missing=rule).save(tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz") as archive:
+        arrays = dict(archive)
+    assert arrays["settings"][1] == [False, True, "unstored"].index(rule)
+    assert BinMapper.load(tmp_path / "a.npz").zero_as_missing is rule or rule == "unstored"
+    for number in (-1, 3):
+        arrays["settings"][1] = number
+        np.savez(tmp_path / "b.npz", **arrays)
+        with pytest.raises(ModelError, match=rf"b\.npz: unknown rule for zeros, number {number}"):
+            BinMapper.load(tmp_path / "b.npz")
+
+
 DAMAGES = {
     "features that do not ascend": {"features": np.array([9, 7, 2**35])},
     "a negative feature": {"features": np.array([-1, 9, 2**35])},

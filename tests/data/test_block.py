@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psboost.data.block import Block, bin_offsets_of
+from psboost.data.block import DenseBlock, SparseBlock, bin_offsets_of, build_block
 from psboost.data.columns import to_columns
 from psboost.data.sketches import CutPoints, Sketches
 from psboost.errors import DataError
@@ -15,7 +15,8 @@ from psboost.kernels import binning as kernels
 from tests.naive import binning as naive
 
 FLOAT_MAX = float(np.finfo(np.float32).max)
-VALUES = st.sampled_from([-3.0, -1.0, 0.5, 1.0, 1.5, 2.0, float("nan"), float("inf"), FLOAT_MAX])
+RULES = [True, False, "unstored"]
+VALUES = st.sampled_from([-3.0, -1.0, 0.0, 0.5, 1.0, 1.5, 2.0, float("nan"), float("inf"), FLOAT_MAX])
 CUTS = st.one_of(
     st.just([]),
     st.sets(st.sampled_from([-1.0, 0.0, 1.0, 1.25, 2.0])).map(lambda cuts: [*sorted(cuts), FLOAT_MAX]),
@@ -46,9 +47,10 @@ def cut_points_of(cuts, has_missing):
 
 
 def check(rows, cuts, has_missing, zero_as_missing):
-    block = Block.build(columns_of(rows, len(cuts)), cut_points_of(cuts, has_missing), zero_as_missing)
+    columns, points = columns_of(rows, len(cuts)), cut_points_of(cuts, has_missing)
+    block = build_block(columns, points, zero_as_missing, dense=False)
     by_row, postings = naive.scatter_bins(
-        naive.scatter_columns(rows, len(cuts)), cuts, has_missing, not zero_as_missing, len(rows)
+        naive.scatter_columns(rows, len(cuts)), cuts, has_missing, zero_as_missing is False, len(rows)
     )
     assert (block.n_rows, block.n_features, block.n_bins) == (len(rows), len(cuts), len(postings))
     assert [block.bins[b:e].tolist() for b, e in zip(block.indptr, block.indptr[1:], strict=False)] == by_row
@@ -58,10 +60,61 @@ def check(rows, cuts, has_missing, zero_as_missing):
     assert block.n_cuts.tolist() == [len(own) for own in cuts]
     zero = [-1 if zero_as_missing or not own else naive.bin_columns(0.0, own, 0, False) for own in cuts]
     assert block.zero_bin.tolist() == zero
+    check_dense(build_block(columns, points, zero_as_missing, dense=True), block)
     return block
 
 
-@given(problem(), st.booleans())
+def check_dense(dense, sparse):
+    """Both hold the same."""
+    for name in ("bin_offsets", "n_cuts", "zero_bin"):
+        np.testing.assert_array_equal(getattr(dense, name), getattr(sparse, name))
+    n_bins = np.diff(dense.bin_offsets)
+    cells = dense.cells.reshape(dense.n_rows, dense.n_features)
+    assert dense.cells.dtype == (np.uint8 if dense.stride <= 256 else np.uint16)
+    assert (cells < dense.stride).all()
+    for row in range(dense.n_rows):
+        stored = np.flatnonzero(cells[row] < n_bins)
+        assert (cells[row] <= n_bins).all()
+        own = sparse.bins[sparse.indptr[row] : sparse.indptr[row + 1]]
+        np.testing.assert_array_equal(dense.bin_offsets[stored] + cells[row, stored], own)
+    for feature in range(dense.n_features):
+        for begin in range(n_bins[feature] + 1):
+            for end in range(begin, n_bins[feature] + 1):
+                check_clear_bits(dense, sparse, feature, begin, end)
+
+
+def check_clear_bits(dense, sparse, feature, begin, end):
+    node_of_row = np.arange(dense.n_rows, dtype=np.int32) % 2
+    rows = [np.flatnonzero(node_of_row == 1).astype(np.int32)[part] for part in (slice(0, 2), slice(2, None))]
+    found = []
+    for block in (dense, sparse):
+        words = np.full(1 + dense.n_rows // 64, ~np.uint64(0))
+        block.clear_bits(feature, begin, end, 1, node_of_row, rows, words)
+        found.append(words.tolist())
+    first = sparse.bin_offsets[feature]
+    leave = sparse.posting_rows[sparse.posting_offsets[first + begin] : sparse.posting_offsets[first + end]]
+    expected = ~sum(1 << int(row) for row in leave if row % 2) & (1 << 64) - 1
+    assert found[0] == found[1] and found[0][0] == expected
+
+
+def test_cells_widen_when_a_feature_with_all_of_256_bins_is_not_stored_everywhere():
+    cuts = [[*np.arange(1.0, 256.0).tolist(), FLOAT_MAX], [FLOAT_MAX]]
+    rows = [[(0, row + 0.5), (1, 1.0)] for row in range(256)]
+    assert check(rows, cuts, [0, 0], True).n_bins == 257
+    points = cut_points_of(cuts, [0, 0])
+    assert build_block(columns_of(rows, 2), points, True).cells.dtype == np.uint8
+    rows[7] = [(1, 1.0)]
+    block = build_block(columns_of(rows, 2), points, True)
+    assert (block.cells.dtype, block.stride, block.cells[2 * 7]) == (np.uint16, 257, 256)
+
+
+def test_the_form_follows_the_share_of_cells_that_are_stored():
+    points = cut_points_of([[FLOAT_MAX]] * 4, [0] * 4)
+    assert isinstance(build_block(columns_of([[(0, 1.0), (2, 1.0)]], 4), points, True), DenseBlock)
+    assert isinstance(build_block(columns_of([[(0, 1.0)]], 4), points, True), SparseBlock)
+
+
+@given(problem(), st.sampled_from(RULES))
 def test_block_is_that_of_the_naive_twin(data, zero_as_missing):
     rows, cuts, has_missing = data
     block = check(rows, cuts, has_missing, zero_as_missing)
@@ -76,7 +129,7 @@ def test_block_with_the_kernels_as_plain_python(monkeypatch):
         monkeypatch.setattr(kernels, name, getattr(kernels, name).py_func)
 
     @settings(deadline=None)
-    @given(problem(), st.booleans())
+    @given(problem(), st.sampled_from(RULES))
     def test(data, zero_as_missing):
         check(*data, zero_as_missing)
 
@@ -95,7 +148,7 @@ def test_value_below_a_cut_exactly_when_its_bin_is_not_above(others, value):
 
 
 @pytest.mark.parametrize("kind", ["kll", "exact"])
-@pytest.mark.parametrize("zero_as_missing", [True, False])
+@pytest.mark.parametrize("zero_as_missing", RULES)
 def test_values_and_their_bins_agree_with_the_cut_points(kind, zero_as_missing):
     rng = np.random.default_rng(0)
     n_rows, n_train, n_features = 3000, 2500, 6
@@ -106,11 +159,14 @@ def test_values_and_their_bins_agree_with_the_cut_points(kind, zero_as_missing):
     table[rng.random(table.shape) < 0.3] = 0
     if not zero_as_missing:
         table[rng.random(table.shape) < 0.1] = np.nan
-    rows = [[(f, row[f]) for f in np.flatnonzero(row)] for row in table]
+    stored = table != 0
+    if zero_as_missing == "unstored":
+        stored |= rng.random(table.shape) < 0.1
+    rows = [[(f, row[f]) for f in np.flatnonzero(held)] for row, held in zip(table, stored, strict=True)]
     columns = columns_of(rows, n_features)
     sketches = Sketches.summarise(columns, 0, n_features, n_train, max_bin=32, kind=kind)
     points = sketches.cut_points(max_bin=32, zero_as_missing=zero_as_missing, n_rows=n_train)
-    block = Block.build(columns, points, zero_as_missing)
+    block = build_block(columns, points, zero_as_missing, dense=False)
     assert block.n_cuts.max() in range(20, 33)  # the heavy zero takes the place of some
     for row in range(n_rows):
         for bin_id in block.bins[block.indptr[row] : block.indptr[row + 1]].tolist():
@@ -124,10 +180,10 @@ def test_values_and_their_bins_agree_with_the_cut_points(kind, zero_as_missing):
                 assert value < own[b]
                 assert b == 0 or value >= own[b - 1]
     known = np.diff(points.offsets) > 0
-    assert len(block.bins) == np.count_nonzero(table[:, known])
+    assert len(block.bins) == np.count_nonzero(stored[:, known])
     train = np.diff(block.posting_offsets)
     numeric = np.ones(block.n_bins, bool)
-    numeric[block.zero_bin[known] + block.bin_offsets[:-1][known]] = zero_as_missing
+    numeric[block.zero_bin[known] + block.bin_offsets[:-1][known]] = bool(zero_as_missing)
     assert train[numeric].min() > 0
 
 
@@ -154,5 +210,19 @@ def test_more_bins_than_int32_holds_are_refused():
 
 
 def test_cut_points_of_other_features_are_refused():
-    with pytest.raises(DataError, match="1 features for a block of 2"):
-        Block.build(columns_of([[]], 2), cut_points_of([[FLOAT_MAX]], [0]), True)
+    points = cut_points_of([[FLOAT_MAX]] * 3, [0] * 3)
+    with pytest.raises(DataError, match="3 features for a block of 2"):
+        build_block(columns_of([[]], 2), points, True)
+    with pytest.raises(DataError, match="3 features for a block of 2"):
+        build_block(columns_of([[]], 4), points, True, begin=2)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_a_block_of_some_of_the_features(dense):
+    rows = [[(0, 1.0), (1, 0.5), (2, 3.0)], [(1, 2.0)], [(2, 0.5)]]
+    cuts = [[FLOAT_MAX], [1.0, FLOAT_MAX], [1.0, FLOAT_MAX]]
+    part = build_block(columns_of(rows, 3), cut_points_of(cuts[1:], [0, 0]), True, begin=1, dense=dense)
+    own = [[(f - 1, value) for f, value in row if f] for row in rows]
+    whole = build_block(columns_of(own, 2), cut_points_of(cuts[1:], [0, 0]), True, dense=dense)
+    for field in fields(whole):
+        np.testing.assert_array_equal(getattr(part, field.name), getattr(whole, field.name))

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from psboost.data.columns import to_columns
+from psboost.data import columns as module
+from psboost.data.columns import DenseColumns, stack_columns, to_columns
 from psboost.errors import DataError
 from psboost.kernels import columns as kernels
 from tests.naive import binning as naive
@@ -104,3 +105,66 @@ def test_arrays_that_do_not_fit_are_refused(indptr, features, n_values, n_featur
     with pytest.raises(DataError):
         values = np.ones(n_values, np.float32)
         to_columns(np.array(indptr, np.int64), np.array(features, np.int32), values, n_features)
+
+
+@st.composite
+def dense(draw):
+    """(float32 matrix, keep, keep_zeros, keep_nan)"""
+    n_rows, n_columns = draw(st.integers(0, 9)), draw(st.integers(1, 6))
+    cells = st.sampled_from([0.0, -0.0, 1.0, -2.5, float("nan")])
+    flat = draw(st.lists(cells, min_size=n_rows * n_columns, max_size=n_rows * n_columns))
+    keep = draw(st.permutations(range(n_columns)))[: draw(st.integers(0, n_columns))]
+    matrix = np.array(flat, draw(st.sampled_from([np.float32, np.float64]))).reshape(n_rows, n_columns)
+    return matrix, np.array(keep, np.int64), draw(st.booleans()), draw(st.booleans())
+
+
+def same(a, b):
+    assert (a.n_rows, a.n_features) == (b.n_rows, b.n_features)
+    for name in ("offsets", "rows", "values"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+        assert getattr(a, name).dtype == getattr(b, name).dtype
+
+
+def columns_of_dense(matrix, keep, keep_zeros, keep_nan):
+    """By to_columns."""
+    rows = [
+        [(f, row[column]) for f, column in enumerate(keep)
+         if (keep_zeros or row[column] != 0) and (keep_nan or row[column] == row[column])]
+        for row in matrix.tolist()
+    ]  # fmt: skip
+    return to_columns(*arrays(rows), len(keep))
+
+
+@given(dense(), st.sampled_from([1, 7, 1000]), st.sampled_from([1, 4, 1000]))
+def test_columns_of_a_dense_array_are_those_of_its_sparse_rows(data, group_cells, piece_cells):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "GROUP_CELLS", group_cells)
+        patch.setattr(module, "PIECE_CELLS", piece_cells)
+        columns, expected = DenseColumns(*data), columns_of_dense(*data)
+        n_nan = int(np.isnan(data[0][:, data[1]]).sum())
+        n_features = len(data[1])
+        assert 0 <= columns.n_stored(0, n_features) - expected.n_stored(0, n_features) <= n_nan
+        for layout in (np.asarray, np.asfortranarray):
+            columns = DenseColumns(layout(data[0]), *data[1:])
+            same(columns.part(0, len(data[1])), expected)
+            at = 0
+            for begin, end in columns.groups(0, len(data[1])):
+                assert begin == at < end
+                same(columns.part(begin, end), expected.part(begin, end))
+                at = end
+            assert at == len(data[1])
+
+
+@given(dense(), st.sampled_from([1, 7, 1000]))
+def test_stacked_columns_are_those_of_the_stacked_rows(data, group_cells):
+    matrix, *how = data
+    cut = len(matrix) // 3
+    expected = columns_of_dense(matrix, *how)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "GROUP_CELLS", group_cells)
+        for make in (DenseColumns, columns_of_dense):
+            stacked = stack_columns([make(matrix[:cut], *how), DenseColumns(matrix[cut:], *how)])
+            assert stacked.n_features == expected.n_features
+            assert stacked.n_stored(0, len(how[0])) >= expected.n_stored(0, len(how[0]))
+            for begin, end in stacked.groups(0, len(how[0])):
+                same(stacked.part(begin, end), expected.part(begin, end))

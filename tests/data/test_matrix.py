@@ -59,41 +59,56 @@ def random_matrix(seed, n_rows, n_columns, density):
     rng = np.random.default_rng(seed)
     matrix = rng.normal(size=(n_rows, n_columns)) * (rng.random((n_rows, n_columns)) < density)
     matrix[rng.random(matrix.shape) < 0.1] = NAN
+    matrix[rng.random(matrix.shape) < 0.1] = -0.0
     return matrix
+
+
+def with_zeros(matrix):
+    """CSR of the matrix that stores about a third of its zeros."""
+    rng = np.random.default_rng(1)
+    rows, columns = np.nonzero((matrix != 0) | (rng.random(matrix.shape) < 0.3))
+    return sparse.csr_array((matrix[rows, columns], (rows, columns)), shape=matrix.shape)
+
+
+def stored_rows(csr):
+    values = csr.data.astype(np.float32)
+    return [(csr.indices[b:e].tolist(), values[b:e].tolist()) for b, e in zip(csr.indptr, csr.indptr[1:], strict=False)]
 
 
 @settings(max_examples=60, deadline=None)
 @given(
     random_matrices,
-    st.sampled_from([True, False, None]),
+    st.sampled_from([True, False, "unstored", None]),
     st.integers(1, 20),
     st.sampled_from([1, 7, 1 << 20]),
 )
 def test_dense_sparse_and_file_beside_naive(folder, matrix, rule, n_parts, piece):
     y = np.arange(len(matrix))
-    path = save(folder, matrix, y=y, weights=y + 1.0)
-    packed = save(folder, matrix, "packed.npz", np.savez_compressed, y=y, weights=y + 1.0)
+    csr = with_zeros(matrix)
+    path = save(folder, csr, y=y, weights=y + 1.0)
+    packed = save(folder, csr, "packed.npz", np.savez_compressed, y=y, weights=y + 1.0)
     keep = np.random.default_rng(0).permutation(matrix.shape[1])[: matrix.shape[1] // 2]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(matrix_module, "PIECE_CELLS", piece)
         for source in (
             open_source(matrix, y, weights=y + 1.0, zero_as_missing=rule),
             open_source(np.asfortranarray(matrix), y, weights=y + 1.0, zero_as_missing=rule),
-            open_source(sparse.csr_matrix(matrix), y, weights=y + 1.0, zero_as_missing=rule),
+            open_source(csr, y, weights=y + 1.0, zero_as_missing=rule),
             open_source(path, zero_as_missing=rule),
             open_source(packed, zero_as_missing=rule),
         ):
             dense = isinstance(source, matrix_module.DenseSource)
-            assert source.zero_as_missing == ((not dense) if rule is None else rule)
+            assert source.zero_as_missing is (False if dense and rule is None else rule)
             assert source.has_labels
             spans = source.spans(n_parts)
             assert len(spans) == n_parts
             assert [spans[0][0], spans[-1][1]] == [0, len(matrix)]
             assert all(a[1] == b[0] for a, b in zip(spans[:-1], spans[1:], strict=True))
-            everything = dense_rows(matrix)
+            everything = dense_rows(matrix) if dense else stored_rows(csr)
             expected = naive.compact(everything, source.zero_as_missing)
             parts = [source.read(span) for span in spans]
             same(sum((as_rows(part) for part in parts), []), expected)
+            assert not any(np.signbit(part.values[part.values == 0]).any() for part in parts)
             assert np.concatenate([part.labels for part in parts]).tolist() == y.tolist()
             assert np.concatenate([part.weights for part in parts]).tolist() == (y + 1.0).tolist()
             assert {part.n_features for part in parts} == {matrix.shape[1]}
@@ -103,10 +118,34 @@ def test_dense_sparse_and_file_beside_naive(folder, matrix, rule, n_parts, piece
             assert counts.counts.tolist() == list(wanted.values())
             assert (counts.n_rows, counts.n_values) == (len(matrix), sum(wanted.values()))
             assert counts.labels.tolist() == y.tolist()
+            if not dense or rule == "unstored":
+                assert counts.stores_zeros == any(0 in values for _, values in everything)
             located = [(naive.locate(columns, keep.tolist()), values) for columns, values in everything]
             kept = whole(source, keep)
             same(as_rows(kept), naive.compact(located, source.zero_as_missing))
             assert kept.features.dtype == np.int32
+
+
+def test_a_rule_that_is_decided_later(folder):
+    csr = with_zeros(X)
+    csr.data[csr.data != 0] *= 2
+    for data in (csr, save(folder, csr, "later.npz"), X * 2):
+        source = open_source(data, Y)
+        whole(source)
+        for rule in (True, False, "unstored"):
+            decided, told = source.with_rule(rule), open_source(data, Y, zero_as_missing=rule)
+            same(as_rows(whole(decided)), as_rows(whole(told)))
+            assert decided.count((0, 5)).n_values == told.count((0, 5)).n_values
+        assert source.zero_as_missing is (False if isinstance(data, np.ndarray) else None)
+
+
+def test_rules():
+    for rule in (True, False, "unstored"):
+        assert open_source(X, zero_as_missing=rule).zero_as_missing is rule
+    assert open_source(X, zero_as_missing=np.True_).zero_as_missing is True
+    for wrong in ("true", "auto", 2, 0.5):
+        with pytest.raises(ParameterError, match='zero_as_missing must be True, False or "unstored", not '):
+            open_source(X, zero_as_missing=wrong)
 
 
 def test_types_and_what_is_left_alone():
@@ -135,11 +174,21 @@ def test_every_type_of_number(dtype):
 def test_every_sparse_layout(layout, kind, folder):
     matrix = kind(np.nan_to_num(X)).asformat(layout)
     expected = naive.compact(dense_rows(np.nan_to_num(X)), True)
-    same(as_rows(whole(open_source(matrix))), expected)
+    rule = True if layout == "bsr" else None  # its blocks store zeros
+    same(as_rows(whole(open_source(matrix, zero_as_missing=rule))), expected)
     if layout in ("csr", "csc", "coo"):
         for compressed in (True, False):
             sparse.save_npz(folder / "layout.npz", matrix, compressed=compressed)
             same(as_rows(whole(open_source(folder / "layout.npz", Y))), expected)
+
+
+@pytest.mark.parametrize("layout", ["csr", "csc", "coo", "lil", "dok"])
+def test_every_sparse_layout_keeps_its_zeros(layout, folder):
+    csr = with_zeros(X)
+    matrix = csr.asformat(layout)
+    assert (csr.data == 0).sum() > 2
+    same(as_rows(whole(open_source(matrix, zero_as_missing="unstored"))), naive.compact(stored_rows(csr), "unstored"))
+    assert open_source(matrix).count((0, 5)).stores_zeros
 
 
 def test_lists_and_objects_with_an_array():
@@ -160,6 +209,9 @@ def test_unsorted_and_repeated_columns_are_added_up(index, folder):
     path = folder / "repeated.npz"
     np.savez(path, indptr=indptr, indices=indices, data=data, shape=(3, 4))
     for source in (open_source(matrix), open_source(path), open_source(matrix.tocoo())):
+        same(as_rows(whole(source)), [([1, 3], [2, 4]), ([0], [4]), ([2], [0])])  # a sum of 0 is stored
+        assert source.count((0, 3)).n_values == 4
+        source = source.with_rule(True)
         same(as_rows(whole(source)), [([1, 3], [2, 4]), ([0], [4]), ([], [])])
         assert source.count((0, 3)).n_values == 3
     assert matrix.indices.tolist() == [3, 1, 3, 0, 2, 2]  # the caller's matrix is left alone

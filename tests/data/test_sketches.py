@@ -25,15 +25,15 @@ def dense(draw, values=FEW):
     return np.array(cells, np.float32).reshape(n_rows, n_features)
 
 
-def columns_of(table):
-    rows, features = np.nonzero(table)
+def columns_of(table, stored=None):
+    rows, features = np.nonzero(table if stored is None else stored)
     indptr = np.zeros(len(table) + 1, np.int64)
     np.cumsum(np.bincount(rows, minlength=len(table)), out=indptr[1:])
     return to_columns(indptr, features.astype(np.int32), table[rows, features], table.shape[1])
 
 
 def summarise(table, max_bin=4, kind="exact", **counted):
-    columns = columns_of(table)
+    columns = columns_of(table, counted.get("stored"))
     n_count_rows = counted.get("n_count_rows", len(table))
     return Sketches.summarise(columns, 0, columns.n_features, n_count_rows, max_bin=max_bin, kind=kind)
 
@@ -62,6 +62,16 @@ def test_exact_cut_points_are_those_of_the_naive_twin(table, zero_as_missing, ma
             zeros = [(0.0, 1)]
         runs = naive.collapse_runs(runs, [run for run in zeros if run[1] > 0])
         assert got[f] == naive.choose_cuts(runs, max_bin)
+
+
+@given(dense(), st.integers(2, 5), st.integers(0, 99))
+def test_stored_zeros_are_values(table, max_bin, seed):
+    stored = (table != 0) | (np.random.default_rng(seed).random(table.shape) < 0.5)
+    stored &= ~np.isnan(table)
+    got = cuts_of(summarise(table, max_bin, stored=stored), max_bin, "unstored", len(table))
+    for f, cuts in enumerate(got):
+        runs, _ = naive.find_runs(table[stored[:, f], f].tolist())
+        assert cuts == naive.choose_cuts(runs, max_bin)
 
 
 @pytest.mark.parametrize("run", [kernels.choose_cuts, kernels.choose_cuts.py_func])
@@ -152,7 +162,7 @@ def test_features_without_a_value_get_no_cuts_and_all_missing_ones_a_single_cut(
     assert cuts_of(summarise(np.zeros((0, 3), np.float32))) == [[], [], []]
 
 
-@pytest.mark.parametrize("zero_as_missing", [True, False])
+@pytest.mark.parametrize("zero_as_missing", [True, False, "unstored"])
 @pytest.mark.parametrize("n_rows", [50, 300, 500])
 def test_exact_cut_points_are_xgboosts(zero_as_missing, n_rows):
     xgboost = pytest.importorskip("xgboost")
@@ -162,9 +172,14 @@ def test_exact_cut_points_are_xgboosts(zero_as_missing, n_rows):
     table[:, 2] = np.where(rng.random(n_rows) < 0.9, 7, table[:, 2])  # one heavy value
     table[:, 3] = np.exp(3 * table[:, 3])
     table[rng.random((n_rows, 5)) < 0.3] = np.nan if zero_as_missing else 0
+    if zero_as_missing == "unstored":
+        table[rng.random((n_rows, 5)) < 0.1] = 0
+        table[rng.random((n_rows, 5)) < 0.1] = -0.0  # the same value; sources hand out 0.0
     data = xgboost.QuantileDMatrix(table, np.zeros(n_rows), max_bin=64, nthread=1)
     offsets, cuts = data.get_quantile_cut()
-    ours = cuts_of(summarise(np.nan_to_num(table), 64, "kll"), 64, zero_as_missing, n_rows)
+    stored = ~np.isnan(table) if zero_as_missing == "unstored" else None
+    summary = summarise(np.abs(table, out=np.nan_to_num(table), where=table == 0), 64, "kll", stored=stored)
+    ours = cuts_of(summary, 64, zero_as_missing, n_rows)
     for f, own in enumerate(ours):
         theirs = cuts[int(offsets[f]) + 1 : int(offsets[f + 1])]  # the first is below the least value
         assert own[:-1] == theirs[:-1].tolist()  # the last is above the greatest, ours above every value

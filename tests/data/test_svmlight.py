@@ -76,7 +76,13 @@ def test_one_file_with_everything(folder):
     assert [array.dtype for array in (rows.indptr, rows.features, rows.values, rows.labels)] == [
         np.int64, np.int64, np.float32, np.float64,
     ]  # fmt: skip
-    same(read_all(opened(folder, text))[1][3:4], [([], [])])  # NaN is the same as not stored
+    same(read_all(opened(folder, text, zero_as_missing=True))[1][3:4], [([], [])])  # NaN is the same as not stored
+    for rule in ("unstored", None):  # and so it is here, but zeros are not
+        source = opened(folder, text, zero_as_missing=rule)
+        same(read_all(source)[1][3:4], [([9, 10], [0, 0])])
+        assert source.count(source.spans(1)[0]).stores_zeros
+    source = opened(folder, text.replace(b" 10:0 11:-0.0", b""))
+    assert not source.count(source.spans(1)[0]).stores_zeros
 
 
 matrices = st.integers(0, 2**32 - 1).map(
@@ -132,7 +138,7 @@ def texts(draw):
 
 
 @settings(max_examples=300, deadline=None)
-@given(texts(), st.sampled_from([0, 1]), st.sampled_from([2**63 - 1, 30]), st.booleans())
+@given(texts(), st.sampled_from([0, 1]), st.sampled_from([2**63 - 1, 30]), st.sampled_from([True, False, "unstored"]))
 def test_parse_beside_naive_twin(folder, text, base, width, zero_as_missing):
     expected, code, at = naive.parse(text, base, width)
     source = opened(folder, text, index_base=base, n_features=width, zero_as_missing=zero_as_missing)
@@ -140,6 +146,8 @@ def test_parse_beside_naive_twin(folder, text, base, width, zero_as_missing):
         labels, rows = read_all(source)
         assert labels == [label for label, _, _ in expected]
         same(rows, naive_cells.compact([row[1:] for row in expected], zero_as_missing))
+        stores_zeros = any(value == 0 for _, _, values in expected for value in values)
+        assert any(source.count(span).stores_zeros for span in source.spans(3)) == stores_zeros
         return
     line = text.count(b"\n", 0, at) + 1
     column = at - text.rfind(b"\n", 0, at)

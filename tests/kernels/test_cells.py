@@ -15,9 +15,11 @@ MATRICES = arrays(
 
 
 @settings(max_examples=30, deadline=None)
-@given(MATRICES, st.booleans())
-def test_kernels_as_plain_python(matrix, rule):
+@given(MATRICES, st.booleans(), st.booleans())
+def test_kernels_as_plain_python(matrix, keep_zeros, keep_nan):
+    kept = keep_zeros, keep_nan
     csr = sparse.csr_array(matrix)
+    csr.data[::5] = np.float32(-0.0)
     indptr, columns = csr.indptr.astype(np.int64), csr.indices.astype(np.int32)
     values = csr.data.astype(np.float32)
     table = np.arange(matrix.shape[1] // 2, dtype=np.int32)
@@ -30,13 +32,15 @@ def test_kernels_as_plain_python(matrix, rule):
             return (kernel.py_func if plain else kernel)(*args)
 
         run(kernels.locate_by_table, columns, table, located)
-        n = run(kernels.compact, indptr, located, values, rule, *out)
-        run(kernels.count_by_table, columns, values, rule, counts)
+        n = run(kernels.compact, indptr, located, values, *kept, *out)
+        run(kernels.count_by_table, columns, values, *kept, counts)
         checked = run(kernels.check_rows, indptr, columns, matrix.shape[1])
         narrow = run(kernels.check_rows, indptr, columns, matrix.shape[1] - 1)
         results.append([n, *out, located, counts, checked, narrow, run(kernels.first_infinite, values)])
     for a, b in zip(*results, strict=True):
         np.testing.assert_array_equal(a, b)
+    n, out_values = results[0][0], results[0][3]
+    assert not np.signbit(out_values[:n][out_values[:n] == 0]).any()
 
 
 def test_hash_kernels_as_plain_python():
@@ -51,7 +55,7 @@ def test_hash_kernels_as_plain_python():
                 patch.setattr(kernels, "_slot", kernels._slot.py_func)
             pick = (lambda k: k.py_func) if plain else (lambda k: k)
             keys, counts = np.full(64, -1, np.int64), np.zeros(64, np.int64)
-            ended = pick(kernels.count_by_hash)(columns, values, True, 0, 0, 0, keys, counts)
+            ended = pick(kernels.count_by_hash)(columns, values, False, False, 0, 0, 0, keys, counts)
             located = np.empty(70, np.int32)
             pick(kernels.locate_by_hash)(columns, keys, np.arange(64, dtype=np.int32), located)
             moved, payloads = np.full(128, -1, np.int64), np.zeros(128, np.int64)

@@ -1,7 +1,10 @@
-"""Knows the layouts of psboost/kernels/packing.py in the slowest, plainest form; does not know numba.
+"""Knows the layouts of psboost/kernels/packing.py and classes.py in the slowest, plainest form; does not know numba.
 
 Streams are lists of Python integers, packed bytes are Python bytes.
 """
+
+import heapq
+from collections import Counter
 
 
 def pack_blocks(values: list[int]) -> bytes:
@@ -47,6 +50,50 @@ def unpack_blocks(packed: bytes, n_values: int) -> list[int]:
         values += block
         position = (position + 7) // 8 * 8
     return values
+
+
+def pack_by_class(values: list[int]) -> bytes:
+    counts = Counter(value.bit_length() for value in values)
+    lengths = word_lengths(counts)
+    words = code_words(lengths)
+    n_classes = max(counts, default=-1) + 1
+    items = [(n_classes, 8)] + [(lengths.get(k, 0), 4) for k in range(n_classes)]
+    for value in values:
+        k = value.bit_length()
+        items += [(int(bit), 1) for bit in words[k]] + [(value - 2 ** (k - 1), k - 1)] * (k > 0)
+    return bits_to_bytes(items)
+
+
+def word_lengths(counts: dict[int, int], longest: int = 10) -> dict[int, int]:
+    """Huffman's code. While a word is too long, all counts are halved, rounded up."""
+    heap = [(count, k, [k]) for k, count in counts.items()]
+    heapq.heapify(heap)
+    lengths = dict.fromkeys(counts, 0 if len(counts) > 1 else 1)
+    node = 65
+    while len(heap) > 1:
+        first, second = heapq.heappop(heap), heapq.heappop(heap)
+        for k in first[2] + second[2]:
+            lengths[k] += 1
+        heapq.heappush(heap, (first[0] + second[0], node, first[2] + second[2]))
+        node += 1
+    if max(lengths.values(), default=0) <= longest:
+        return lengths
+    return word_lengths({k: -(-count // 2) for k, count in counts.items()}, longest)
+
+
+def code_words(lengths: dict[int, int]) -> dict[int, str]:
+    words, following = {}, "0"
+    for length, k in sorted((length, k) for k, length in lengths.items()):
+        words[k] = following.ljust(length, "0")
+        following = f"{int(words[k], 2) + 1:0{length}b}"
+    return words
+
+
+def rank_pairs(numbers: list[int]) -> list[int]:
+    """Each entry's mark, from the number of its pair: the rank of the pair by its entries, 0 if it has one."""
+    counts = Counter(numbers)
+    ranked = sorted((number for number in counts if counts[number] > 1), key=lambda number: (-counts[number], number))
+    return [ranked.index(number) + 1 if number in ranked else 0 for number in numbers]
 
 
 def bits_to_bytes(items: list[tuple[int, int]]) -> bytes:

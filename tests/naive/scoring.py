@@ -10,7 +10,7 @@ def cells(X, stored, zero_as_missing):
     X = np.array(X, np.float32)
     if zero_as_missing is True:
         X[X == 0] = np.nan
-    elif zero_as_missing is None:
+    elif zero_as_missing == "unstored":
         X[~stored] = np.nan
     return X
 

@@ -166,8 +166,8 @@ def test_stages_are_told_to_the_driver():
     labels = []
 
     class Stage:
-        def __init__(self, label, tree):
-            labels.append((label, tree))
+        def __init__(self, label, tree, share):
+            labels.append((label, tree, share))
 
         def __enter__(self):
             return self
@@ -180,14 +180,14 @@ def test_stages_are_told_to_the_driver():
             with self.stage("read"):
                 pass
             self.tree = 3
-            with self.stage("build"):
+            with self.stage("build", share=0.5):
                 pass
             return
             yield
 
     role = Worker("worker", Stage)
     role.start()
-    assert labels == [("read", -1), "end", ("build", 3), "end"] and role.done
+    assert labels == [("read", -1, 1.0), "end", ("build", 3, 0.5), "end"] and role.done
 
 
 def test_an_error_in_a_role_comes_out():

@@ -58,7 +58,7 @@ def column(*values):
 
 def numbers_in(deal):
     """The user numbers of the features of a DealFeatures or DealRanges."""
-    ends = deal.server_offsets if isinstance(deal, DealFeatures) else deal.shard_offsets
+    ends = deal.range_offsets if isinstance(deal, DealFeatures) else deal.shard_offsets
     return unpack_integers(deal.features, int(ends[-1])).tolist()
 
 
@@ -195,7 +195,7 @@ def test_histograms_hold_the_living_features_and_no_others(grid, servers, dense,
         for sender, receiver, message in pushed:
             assert message.codec == codec
             deal, s = deals[sender], int(receiver.split()[1])
-            features = numbers_in(deal)[deal.server_offsets[s] : deal.server_offsets[s + 1]]
+            features = numbers_in(deal)[deal.range_offsets[s] : deal.range_offsets[s + 1]]
             offsets = np.cumsum([0, *(cuts[f][1] for f in features)])
             histograms = decode_histograms(codec, message.arrays, offsets.astype(np.int32))
             for i in range(len(built)):
@@ -251,11 +251,11 @@ def test_each_row_is_described_once():
 # --- one role at a time, fed by hand
 
 
-def deal_features(features, server_offsets, cut_points=(), **how):
-    shared = {"row_offset": 0, "n_rows": 4, "max_weight": 1.0, "max_label": 1.0}
+def deal_features(features, range_offsets, cut_points=(), **how):
+    shared = {"row_offset": 0, "n_rows": 4, "max_weight": 1.0, "max_label": 1.0, "zero_rule": "true"}
     return DealFeatures(
         features=pack_integers(np.array(features, np.int64)),
-        server_offsets=np.array(server_offsets, np.int64),
+        range_offsets=np.array(range_offsets, np.int64),
         cut_points=cut_points,
         **shared | how,
     )
@@ -383,7 +383,8 @@ def server_2x2():
     both = points([2.0, FLOAT_MAX], [5.0, FLOAT_MAX])
     deal = DealRanges(
         features=pack_integers(np.array([7, 3])), shard_offsets=np.array([0, 1, 2]), shard_begins=np.array([0, 0]),
-        n_rows=8, max_weight=1.0, max_label=1.0, cut_points=both.to_arrays(),
+        n_rows=8, max_weight=1.0, max_label=1.0, zero_rule="true",
+        cut_points=both.to_arrays(),
     )  # fmt: skip
     assert server.handle("coordinator", deal) == []
     return server
@@ -486,7 +487,7 @@ def test_a_server_refuses_a_child_larger_than_its_parent():
 
 
 def describe(features=(), counts=(), n_rows=2, labels=(0.0, 1.0), **how):
-    fields = {"n_values": sum(counts), "n_features": 9, "max_weight": 1.0, "max_label": 1.0}
+    fields = {"n_values": sum(counts), "n_features": 9, "max_weight": 1.0, "max_label": 1.0, "stores_zeros": False}
     return DescribeRows(
         n_rows=n_rows,
         features=pack_ascending(np.array(features, np.int64)),
@@ -512,7 +513,7 @@ def test_a_coordinator_deals_chooses_and_closes():
     first, second, *ranges = [message for _, message in sent]
     assert (first.row_offset, second.row_offset, first.n_rows) == (0, 3, 5)
     # Feature 5 is stored most often, then 8, then 2: dealt to servers 0, 1, 1, side by side for each.
-    assert numbers_in(first) == [5, 8, 2] and first.server_offsets.tolist() == [0, 1, 3]
+    assert numbers_in(first) == [5, 8, 2] and first.range_offsets.tolist() == [0, 1, 3]
     assert [numbers_in(deal) for deal in ranges] == [[5], [8, 2]]
     assert [deal.shard_begins.tolist() for deal in ranges] == [[0], [1]]
 

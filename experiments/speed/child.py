@@ -1,0 +1,186 @@
+"""Knows how psboost, XGBoost and LightGBM are told to do one thing; does not know what for, or who else does it.
+
+Run as a process of its own, so that its memory and threads are its own: a job as JSON on stdin, what came of it as
+JSON on the last line of stdout. Times are pairs: wall clock and CPU seconds since the job began, data already loaded.
+"""
+
+import json
+import sys
+import time
+from dataclasses import replace
+from functools import partialmethod
+from pathlib import Path
+
+import datasets
+import numpy as np
+from scipy import sparse
+
+PARAMETERS = {"objective": "binary:logistic", "max_depth": 6, "learning_rate": 0.3, "max_bin": 256}
+PREDICT_SECONDS, PREDICT_TIMES = 1.0, 3  # a prediction is repeated for as long and as often, at least
+
+
+class Clock:
+    """Seconds since it was made."""
+
+    def __init__(self):
+        self._begin = time.perf_counter(), time.process_time()
+
+    def __call__(self) -> tuple[float, float]:
+        return time.perf_counter() - self._begin[0], time.process_time() - self._begin[1]
+
+
+def peak_memory() -> int:
+    """The largest resident size of this process so far, in bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("/proc/self/status has no VmHWM")
+
+
+def train(job: dict) -> dict:
+    """binned and trees: when binning, and each tree, ended; total: when all had; peak: bytes, before any prediction."""
+    X, y = datasets.load(job["train"])
+    n_values = X.nnz if sparse.issparse(X) else X.size
+    facts = {"rows": X.shape[0], "columns": X.shape[1], "values": n_values}
+    result, predict = _TRAIN[job["program"]](X, y, job)
+    result["peak"] = peak_memory()
+    del X, y
+    if job.get("test"):
+        from psboost.boosting.metrics import auc
+
+        X, y = datasets.load(job["test"])
+        result["auc"] = auc(predict(X), y)
+    return facts | result
+
+
+def _train_psboost(X, y, job: dict) -> tuple[dict, object]:
+    import psboost
+
+    psboost_train = psboost.train  # loads or compiles the kernels, before the clock starts
+    from psboost.roles.coordinator import Coordinator
+
+    binned, trees, boost = [], [], Coordinator._boost
+
+    def first_tree(self):
+        binned.append(clock())
+        return boost(self)
+
+    Coordinator._boost = first_tree
+    clock = Clock()
+    forest = psboost_train(
+        PARAMETERS | job.get("parameters", {}), X, y, num_boost_round=job["rounds"],
+        grid=tuple(job.get("grid", (1, job["threads"]))), servers=job.get("servers", 1),
+        callbacks=[lambda _: trees.append(clock()) and None],
+    )  # fmt: skip
+    result = {"binned": binned[0], "trees": trees, "total": clock(), "bytes": forest.report["bytes"]}
+    return result, forest.predict
+
+
+def _train_xgboost(X, y, job: dict) -> tuple[dict, object]:
+    import xgboost
+
+    class Ends(xgboost.callback.TrainingCallback):
+        def after_iteration(self, model, epoch, evals_log) -> bool:
+            trees.append(clock())
+            return False
+
+    trees, threads = [], job["threads"]
+    clock = Clock()
+    data = xgboost.QuantileDMatrix(X, y, max_bin=PARAMETERS["max_bin"], nthread=threads)
+    binned = clock()
+    booster = xgboost.train(
+        PARAMETERS | {"tree_method": "hist", "nthread": threads}, data, job["rounds"], callbacks=[Ends()]
+    )
+    result = {"binned": binned, "trees": trees, "total": clock()}
+    return result, lambda rows: booster.predict(xgboost.DMatrix(rows, nthread=threads))
+
+
+def _train_lightgbm(X, y, job: dict) -> tuple[dict, object]:
+    import lightgbm
+
+    as_dense = _with_gaps if job.get("dense") else lambda rows: rows
+    X, trees = as_dense(X), []
+    parameters = {
+        "objective": "binary", "num_leaves": 63, "max_depth": 6, "max_bin": 255, "learning_rate": 0.3,
+        "num_threads": job["threads"], "verbosity": -1,
+    }  # fmt: skip
+    clock = Clock()
+    data = lightgbm.Dataset(X, y, params=parameters).construct()
+    binned = clock()
+    booster = lightgbm.train(parameters, data, job["rounds"], callbacks=[lambda _: trees.append(clock())])
+    result = {"binned": binned, "trees": trees, "total": clock()}
+    return result, lambda rows: booster.predict(as_dense(rows))
+
+
+def _with_gaps(X: sparse.csr_matrix) -> np.ndarray:
+    """Dense, NaN where nothing is stored."""
+    cells = np.full(X.shape, np.nan, np.float32)
+    cells[np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.indices] = X.data
+    return cells
+
+
+_TRAIN = {"psboost": _train_psboost, "xgboost": _train_xgboost, "lightgbm": _train_lightgbm}
+
+
+def grow_forest(job: dict) -> dict:
+    """Saves forests of job["trees"] trees, grown by psboost on the first rows: in all columns, and in those kept."""
+    import psboost
+
+    X, y = datasets.load(job["train"])
+    X, y = X[: job["rows"]], y[: job["rows"]]
+    columns = np.load(job["columns"])
+    parameters = PARAMETERS | {"learning_rate": 0.02, "max_depth": job["depth"]}  # slow: the last trees split much, too
+    forest = psboost.train(parameters, X, y, num_boost_round=max(map(int, job["trees"])))
+    for n_trees, paths in job["trees"].items():
+        some = replace(forest, trees=forest.trees[: int(n_trees)])
+        some.save_model(paths["all"])
+        moved = [
+            replace(tree, feature=np.where(tree.feature < 0, -1, np.searchsorted(columns, tree.feature)))
+            for tree in some.trees
+        ]
+        replace(some, trees=moved, n_features=len(columns)).save_model(paths["kept"])
+    return {"leaves": float(np.mean([(tree.left < 0).sum() for tree in forest.trees]))}
+
+
+def predict(job: dict) -> dict:
+    """seconds: the CPU seconds of each of several predictions of the same rows; the margins are saved."""
+    X, _ = datasets.load(job["rows"])
+    X = X[: job["n_rows"]]
+    margins_of = _predict_psboost(job) if job["program"] == "psboost" else _predict_xgboost(X, job)
+    seconds = []
+    while len(seconds) < PREDICT_TIMES or sum(seconds) < PREDICT_SECONDS:
+        clock = Clock()
+        margins = margins_of(X)
+        seconds.append(clock()[1])
+    np.save(job["out"], margins)
+    return {"seconds": seconds, "rows": X.shape[0]}
+
+
+def _predict_psboost(job: dict):
+    import psboost
+
+    forest = psboost.load_model(job["model"])
+    if job["method"] is not None:
+        from psboost.boosting.scorer import Scorer
+
+        Scorer.margins = partialmethod(Scorer.margins, method=job["method"])
+    return lambda X: forest.predict(X, output_margin=True)
+
+
+def _predict_xgboost(X, job: dict):
+    import xgboost
+
+    booster = xgboost.Booster({"nthread": 1}, model_file=job["model"])
+    missing = 0.0 if sparse.issparse(X) else np.nan  # psboost's rule for sparse data, as README.md says
+    if job["method"] == "in place":
+        return lambda X: booster.inplace_predict(X, predict_type="margin", missing=missing)
+    return lambda X: booster.predict(xgboost.DMatrix(X, missing=missing, nthread=1), output_margin=True)
+
+
+TASKS = {"train": train, "grow": grow_forest, "predict": predict}
+
+
+if __name__ == "__main__":
+    given = json.load(sys.stdin)
+    done = TASKS[given["task"]](given)
+    print("\n" + json.dumps(done), flush=True)

@@ -1,0 +1,69 @@
+"""Knows how many bytes histograms are sent as, beside their order-0 entropy; does not know the codec.
+
+The entropy of a message is that of three sequences of symbols, each under its own counts in that message: gaps between
+bins, sums of gradients, sums of hessians. Nobody can decode at that: the counts themselves are not in it.
+"""
+
+from collections.abc import Iterator
+
+import datasets
+import numpy as np
+from child import PARAMETERS
+from datasets import GIVEN
+from results import Figure
+
+MEASURES = ("entropy",)
+AT_MOST = 1.3
+ROUNDS = 4  # the first is left out: its gradients have two values
+
+
+def entropy_bytes(symbols: np.ndarray) -> float:
+    """What the symbols take at -log2 of their share each."""
+    counts = np.unique(symbols, return_counts=True)[1]
+    return float(counts @ -np.log2(counts / max(len(symbols), 1))) / 8
+
+
+def gaps_of(histograms) -> np.ndarray:
+    """How many bins are skipped before each one, within its node."""
+    bins, offsets = np.asarray(histograms.bins, np.int64), np.asarray(histograms.offsets)
+    gaps = np.diff(bins, prepend=-1) - 1
+    starts = offsets[:-1][np.diff(offsets) > 0]
+    gaps[starts] = bins[starts]
+    return gaps
+
+
+def measure(arguments) -> Iterator[Figure]:
+    for shape in arguments.shapes:
+        if shape == "dense":
+            continue
+        sent, entropy = _sent(*datasets.load(datasets.prepare(shape, arguments)[GIVEN] / "train"))
+        note = "grid 2x2, 2 servers"
+        yield Figure("entropy", shape, "psboost, sent", 1, sent / 1e6, "MB a tree", note=note)
+        yield Figure("entropy", shape, "order-0 entropy", 1, entropy / 1e6, "MB a tree", note=note)
+        yield Figure("entropy", shape, "sent over entropy", 1, sent / entropy, "times", at_most=AT_MOST, note=note)
+
+
+def _sent(X, y) -> tuple[float, float]:
+    """Bytes a tree, and their entropy."""
+    import psboost
+    from psboost.roles import worker
+
+    messages, before = [], []
+    encode = worker.encode_histograms
+
+    def watched(codec, histograms, *more):
+        arrays = encode(codec, histograms, *more)
+        streams = gaps_of(histograms), histograms.grads, histograms.hesses
+        messages.append((sum(array.nbytes for array in arrays), sum(map(entropy_bytes, streams))))
+        return arrays
+
+    worker.encode_histograms = watched
+    try:
+        psboost.train(
+            PARAMETERS, X, y, num_boost_round=ROUNDS, grid=(2, 2), servers=2, transport="memory",
+            callbacks=[lambda _: before.append(len(messages))],
+        )  # fmt: skip
+    finally:
+        worker.encode_histograms = encode
+    sent, entropy = np.sum(messages[before[0] :], axis=0) / (ROUNDS - 1)
+    return sent, entropy

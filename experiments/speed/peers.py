@@ -1,0 +1,56 @@
+"""Knows who is run beside whom, each in a process of its own and in turns; does not know what their figures are held to."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+CHILD = Path(__file__).with_name("child.py")
+XGBOOST, LIGHTGBM = "XGBoost", "LightGBM"
+
+
+class ChildError(RuntimeError):
+    pass
+
+
+def ask(job: dict, timeout: float | None = None) -> dict | None:
+    """What child.py makes of a job; None if it took longer than `timeout` seconds."""
+    threads = str(job.get("threads", 1))
+    environment = os.environ | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+    try:
+        done = subprocess.run(
+            [sys.executable, str(CHILD)], input=json.dumps(job, default=str), env=environment, text=True,
+            capture_output=True, timeout=timeout,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return None
+    if done.returncode:
+        raise ChildError(f"{job} ended with code {done.returncode}: {done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def in_turns(jobs: dict, repeats: int, timeout: float | None = None) -> dict:
+    """{key: results}, a result of each job before the second of any; a job that took too long has fewer, and then None."""
+    results: dict = {key: [] for key in jobs}
+    for _ in range(repeats):
+        for key, job in jobs.items():
+            if None not in results[key]:
+                results[key].append(ask(job, timeout))
+    return results
+
+
+def training(program: str, folder: Path, threads: int, rounds: int, **more) -> dict:
+    """The job of training on folder/train, and of predicting folder/test if that is there."""
+    test = folder / "test"
+    job = {"task": "train", "program": program, "train": folder / "train", "threads": threads, "rounds": rounds}
+    return job | ({"test": test} if test.exists() else {}) | more
+
+
+def clock_of(threads: int) -> int:
+    """Which of a pair of times counts: CPU seconds of one thread, as the machine may be shared, else wall clock."""
+    return 1 if threads == 1 else 0
+
+
+def unit_of(threads: int) -> str:
+    return "CPU s" if threads == 1 else "s"

@@ -1,0 +1,51 @@
+"""Knows seconds from a matrix in memory to 100 trees, everything included; does not know its parts."""
+
+import statistics
+from collections.abc import Iterator
+
+import datasets
+import peers
+from datasets import GIVEN
+from results import Figure, compare
+
+MEASURES = ("raw",)
+ASKED = {"url": 2, "avazu": 2, "rcv1": 2, "bosch": 1.25}  # times psboost's
+
+
+def measure(arguments) -> Iterator[Figure]:
+    for shape in arguments.shapes:
+        if shape not in ASKED:
+            continue
+        ways = datasets.prepare(shape, arguments)
+        folder = list(ways.values())[-1]  # rare columns removed, where there are any; nobody pays for that
+        for threads in (1, 2):
+            jobs = {
+                "psboost": peers.training("psboost", ways[GIVEN], threads, arguments.raw_rounds),
+                peers.XGBOOST: peers.training("xgboost", folder, threads, arguments.raw_rounds),
+                # its sparse input takes unstored cells for zeros, so that other trees are grown where most are real values
+                peers.LIGHTGBM: peers.training("lightgbm", folder, threads, arguments.raw_rounds, dense=shape == "bosch"),
+            }
+            yield from _figures(shape, threads, peers.in_turns(jobs, arguments.repeats, arguments.timeout), arguments)
+
+
+def _figures(shape: str, threads: int, results: dict, arguments) -> Iterator[Figure]:
+    clock, unit = peers.clock_of(threads), f"{peers.unit_of(threads)} for {arguments.raw_rounds} trees"
+    ours = [result["total"][clock] for result in results["psboost"] if result is not None]
+    if not ours:
+        raise TimeoutError(f"psboost took more than {arguments.timeout} s on {shape}")
+    auc = statistics.median(result["auc"] for result in results["psboost"] if result is not None)
+    yield Figure("raw", shape, "psboost", threads, statistics.median(ours), unit, auc=auc, repeats=len(ours))
+    for who, held in results.items():
+        if who == "psboost":
+            continue
+        theirs, more = [result["total"][clock] for result in held if result is not None], {}
+        if None in held:
+            theirs, of_unit = [arguments.timeout], f"{unit}: not finished"
+        else:
+            their_auc, of_unit = statistics.median(result["auc"] for result in held), unit
+            more = {"auc": their_auc, "auc_gap": auc - their_auc}
+        pairs = list(zip(ours, theirs, strict=False))
+        yield Figure(
+            "raw", shape, who, threads, statistics.median(theirs), of_unit, **compare(*map(list, zip(*pairs, strict=True))),
+            asked=ASKED[shape], repeats=len(theirs), **(more if who == peers.XGBOOST else {"auc": more.get("auc")}),
+        )  # fmt: skip

@@ -1,0 +1,127 @@
+"""Knows how figures become the tables of the project's README.md; does not know how they were measured."""
+
+from pathlib import Path
+
+from results import PATH, load, machine
+from shapes import SHAPES
+
+README = Path(__file__).parents[2] / "README.md"
+BEGIN, END = "<!-- figures: python experiments/speed/run.py --readme -->", "<!-- end of figures -->"
+TABLES = {  # measure: what is in its table
+    "training": "**Seconds a tree** (depth 6, 256 bins, learning rate 0.3; binning apart), psboost's, and how many times as "
+    "long XGBoost `hist` takes. It pays for declared columns, so it is run three ways; psboost gets the matrix as given. "
+    "One thread: CPU seconds; two: wall clock. AUC is on 20,000 other rows, after 20 trees.",
+    "raw": "**From the matrix in memory to 100 trees**, everything included; XGBoost and LightGBM start without the columns "
+    "of fewer than 4 rows. A peer that was not finished in time counts with the time it was given.",
+    "binning": "**Binning alone**: from the matrix in memory to the first tree; of XGBoost, `QuantileDMatrix`.",
+    "memory": "**Peak memory** of the process that trains, the matrix included.",
+    "prediction": "**Predicting a row**, one thread, with the same forest, to the same margins; XGBoost without the unused "
+    "columns.",
+    "bytes": "**Bytes** on four nodes, 2x2 grid and two servers: counted at their interfaces, and how many times as many "
+    "peers send.",
+    "wall": "**Seconds a tree on four nodes**, each on a link of its own.",
+    "raw wall": "**On four nodes, from the start of the processes to 20 trees.**",
+}
+BY_SHAPE = {  # measure: how its lines begin
+    "scaling": "seconds a tree on one thread, over those on two (1x2 grid)",
+    "growth": "",
+    "entropy": "histograms of a 2x2 grid: ",
+}
+
+
+def write(results: Path = PATH) -> None:
+    """Puts the tables between README.md's markers."""
+    text = README.read_text()
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        raise ValueError(f"README.md must hold {BEGIN} and {END} once each")
+    before, rest = text.split(BEGIN)
+    README.write_text(f"{before}{BEGIN}\n{tables(load(results))}\n{END}{rest.split(END)[1]}")
+
+
+def tables(rows: list[dict]) -> str:
+    if not rows:
+        return "\nNothing has been measured yet."
+    dates = sorted({row["date"] for row in rows})
+    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    parts = [
+        f"\nMeasured {when}: {machine()}. Median, and in brackets the least and the most, of runs in turns; only ratios "
+        "hold from one machine to another. `python experiments/speed/run.py` measures again (`--only all` as root: with the "
+        "shaped links), and keeps every figure in `experiments/speed/results.csv`."
+    ]
+    parts += [f"{text}\n\n{_pivot(of, measure)}" for measure, text in TABLES.items() if (of := _of(rows, measure))]
+    if of := [row for measure in BY_SHAPE for row in _of(rows, measure)]:
+        parts.append(f"**Growth**: how many times as much, where not said otherwise.\n\n{_by_shape(of)}")
+    if of := _of(rows, "start"):
+        parts.append("**Start.**\n\n" + _table([["what", ""], *([row["note"], _value(row)] for row in of)]))
+    return "\n\n".join(parts)
+
+
+def _of(rows: list[dict], measure: str) -> list[dict]:
+    """In the order of the shapes."""
+    order = [*SHAPES, ""]
+    return sorted((row for row in rows if row["measure"] == measure), key=lambda row: order.index(row["shape"]))
+
+
+def _table(rows: list[list[str]]) -> str:
+    """The first row is the head."""
+    rows = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in rows)
+
+
+def _pivot(rows: list[dict], measure: str) -> str:
+    """A line for each shape, number of threads and first part of the note; a column for psboost and for each peer."""
+    whos = ["psboost", *dict.fromkeys(row["who"] for row in rows if row["who"] != "psboost")]
+    lines: dict[tuple, dict] = {}
+    for row in rows:
+        line = lines.setdefault((row["shape"], row["threads"], row["note"].split(";")[0]), {})
+        line.setdefault(row["who"], []).append(row)
+    threaded = len({threads for _, threads, _ in lines}) > 1
+    noted = any(note for *_, note in lines)
+    with_auc = measure == "training"
+    head = ["shape", *(["threads"] if threaded else []), *(["of"] if noted else []), *whos, *(["AUC"] if with_auc else [])]
+    table = [head]
+    for (shape, threads, note), line in lines.items():
+        cells = [shape, *([threads] if threaded else []), *([note] if noted else [])]
+        cells += ["; ".join(map(_cell, line[who])) if who in line else _absent(who) for who in whos]
+        table.append(cells + ([_aucs(line)] if with_auc else []))
+    return _table(table)
+
+
+def _absent(who: str) -> str:
+    """A matrix without columns to remove is not trained on twice."""
+    return "the same" if who.endswith("removed") else ""
+
+
+def _value(row: dict) -> str:
+    return f"{float(row['value']):.3g} {row['unit']}{_spread(row)}"
+
+
+def _cell(row: dict) -> str:
+    """psboost's value; a peer's in multiples of it."""
+    if not row["ratio"]:
+        return f"{float(row['value']):.3g} {row['unit']}"
+    unfinished = "over " if "not finished" in row["unit"] else ""
+    remark = "".join(f" ({part.strip()[7:]})" for part in row["note"].split(";")[1:] if part.startswith(" ratio: "))
+    return f"{unfinished}{float(row['ratio']):.3g}x{_spread(row)}{remark}"
+
+
+def _spread(row: dict) -> str:
+    if not row["least"] or row["repeats"] == "1":
+        return ""
+    return f" ({float(row['least']):.3g}-{float(row['most']):.3g})"
+
+
+def _aucs(line: dict) -> str:
+    """psboost's / XGBoost's on the matrix as given."""
+    return " / ".join(f"{float(of_who[0]['auc']):.4f}" for of_who in list(line.values())[:2])
+
+
+def _by_shape(rows: list[dict]) -> str:
+    """A line for each thing, a column for each shape."""
+    shapes = [shape for shape in SHAPES if any(row["shape"] == shape for row in rows)]
+    lines: dict[str, dict] = {}
+    for row in rows:
+        detail = {"scaling": "", "growth": row["note"], "entropy": row["who"]}[row["measure"]]
+        value = f"{float(row['ratio']):.3g}{_spread(row)}" if row["ratio"] else _value(row).replace(" times", "")
+        lines.setdefault(BY_SHAPE[row["measure"]] + detail, {})[row["shape"]] = value
+    return _table([["what", *shapes], *([what, *(of.get(shape, "") for shape in shapes)] for what, of in lines.items())])

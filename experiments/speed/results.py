@@ -1,0 +1,115 @@
+"""Knows how measured figures are written down and shown; does not know how they are measured."""
+
+import csv
+import datetime
+import os
+import platform
+import statistics
+from dataclasses import asdict, dataclass, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+PATH = Path(__file__).with_name("results.csv")
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measured thing of one program; of a peer's, also how many times psboost's it is."""
+
+    measure: str  # training, scaling, raw, binning, memory, prediction, growth, start, entropy; bytes, wall, raw wall
+    shape: str
+    who: str  # "psboost", or the peer and how it was run
+    threads: int
+    value: float  # median over the repeats
+    unit: str
+    ratio: float | None = None  # peer / psboost, median over the repeats of pairs
+    least: float | None = None  # of the ratio, or of the value if there is none
+    most: float | None = None
+    asked: float | None = None  # what the ratio should be at least
+    auc: float | None = None  # on test rows
+    note: str = ""
+    repeats: int = 1
+    date: str = ""
+    auc_gap: float | None = None  # psboost's AUC less the peer's
+    at_most: float | None = None  # what the value should be at most
+
+    @property
+    def missed(self) -> bool:
+        """Whether it is not as it should be."""
+        return (
+            (self.asked is not None and not (self.ratio is not None and self.ratio >= self.asked))
+            or (self.at_most is not None and not self.value <= self.at_most)
+            or (self.auc_gap is not None and self.auc_gap < -AUC_LOSS)
+        )
+
+
+AUC_LOSS = 0.002  # what psboost's AUC may be below a peer's
+KEY = ("measure", "shape", "who", "threads", "note")
+
+
+def compare(ours: list[float], theirs: list[float]) -> dict:
+    """ratio, least and most of a Figure, of values that were measured in turns."""
+    ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
+    return {"ratio": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
+
+
+def keep(figures: list[Figure], path: Path = PATH) -> None:
+    """Writes figures to the table; those of the same things are replaced, others stay."""
+    today = datetime.date.today().isoformat()
+    table = {tuple(row[name] for name in KEY): row for row in load(path)}
+    for figure in figures:
+        row = {name: _text(value) for name, value in asdict(figure).items()} | {"date": figure.date or today}
+        table[tuple(row[name] for name in KEY)] = row
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Figure)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(sorted(table.values(), key=lambda row: row["measure"]))
+
+
+def load(path: Path = PATH) -> list[dict[str, str]]:
+    """The rows of the table, as text."""
+    if not path.exists():
+        return []
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def show(figure: Figure) -> None:
+    """Prints one row of a Markdown table; (!) marks what is not as asked."""
+    spread = "" if figure.least is None or figure.repeats == 1 else f" ({figure.least:.3g}-{figure.most:.3g})"
+    value, ratio = f"{figure.value:.4g} {figure.unit}", "" if figure.ratio is None else f"{figure.ratio:.3g}{spread}"
+    if figure.ratio is None:
+        value += spread
+    asked = [f">= {figure.asked:g}"] if figure.asked is not None else []
+    asked += [f"<= {figure.at_most:g}"] if figure.at_most is not None else []
+    auc = "" if figure.auc is None else f"{figure.auc:.4f}"
+    if figure.auc_gap is not None:
+        auc += f" (psboost {figure.auc_gap:+.4f})"
+    columns = [figure.measure, figure.shape, figure.who, figure.threads, value, ratio]
+    columns += [", ".join(asked) + (" (!)" if figure.missed else ""), auc, figure.note]
+    print("| " + " | ".join(map(str, columns)) + " |", flush=True)
+
+
+HEADER = "| measure | shape | who | threads | value | peer / psboost | asked | AUC | note |\n" + "|---" * 9 + "|"
+
+
+def machine() -> str:
+    """Versions and machine, in a line."""
+    parts = [f"{os.cpu_count()} cores ({_processor()})", platform.system(), f"Python {platform.python_version()}"]
+    for package in ("psboost", "xgboost-cpu", "lightgbm", "numpy", "scipy", "numba", "pyzmq"):
+        try:
+            parts.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    return ", ".join(parts)
+
+
+def _processor() -> str:
+    """The name of the processor, or of its kind."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text().splitlines() if path.exists() else []
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _text(value) -> str:
+    return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,97 @@
+"""Knows how long psboost takes to start: importing, compiling once, a first tree; does not know what is compiled."""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+from results import Figure
+
+MEASURES = ("start",)
+IMPORT_AT_MOST, COMPILE_AT_MOST, FIRST_TREE_AT_MOST = 0.5, 40.0, 2.0
+N_TOGETHER, TOGETHER_AT_MOST = 9, 1.2
+
+PYTHON = (sys.executable, "-P", "-c")  # -P: the psboost that is installed, not one that lies here
+
+IMPORT = "import time; t = time.perf_counter(); import psboost; print(time.perf_counter() - t)"
+LOAD = "import psboost; psboost.train"
+FIRST_TREE = """
+import time
+import numpy as np
+import psboost
+train = psboost.train  # compiles, if need be, as everybody does
+from psboost.roles.coordinator import Coordinator
+boost = Coordinator._boost
+def first_tree(self):
+    print(time.time(), time.process_time())
+    return boost(self)
+Coordinator._boost = first_tree
+rng = np.random.default_rng(0)
+X = rng.normal(size=(1000, 20)).astype(np.float32)
+train({}, X, X[:, 0] > 0, num_boost_round=1)
+"""
+
+
+def measure(arguments) -> Iterator[Figure]:
+    _run(LOAD)  # compiled from here on
+    imports = [float(_run(IMPORT)) for _ in range(arguments.repeats)]
+    yield _figure("import psboost", "s", imports, IMPORT_AT_MOST)
+    yield from _until_first_tree("a later", [_first_tree() for _ in range(arguments.repeats)], FIRST_TREE_AT_MOST)
+    with tempfile.TemporaryDirectory() as empty:
+        yield from _until_first_tree("the first", [_first_tree(empty)], COMPILE_AT_MOST)
+    warm, alone, together = _cpu_seconds(1), *(_cpu_seconds_cold(n) for n in (1, N_TOGETHER))
+    what = f"CPU of {N_TOGETHER} processes that start together without kernels, over 1's; their own starts apart"
+    yield _figure(what, "times", [(together - N_TOGETHER * warm) / (alone - warm)], TOGETHER_AT_MOST)
+
+
+def _figure(what: str, unit: str, values: list[float], at_most: float | None) -> Figure:
+    return Figure(
+        "start", "", "psboost", 1, statistics.median(values), unit, least=min(values), most=max(values),
+        at_most=at_most, note=what, repeats=len(values),
+    )  # fmt: skip
+
+
+def _until_first_tree(which: str, times: list[tuple[float, float]], at_most: float) -> Iterator[Figure]:
+    wall, cpu = map(list, zip(*times, strict=True))
+    yield _figure(f"{which} process, until its first tree", "s", wall, at_most)
+    yield _figure(f"{which} process, until its first tree: CPU", "CPU s", cpu, None)
+
+
+def _environment(cache: str | None) -> dict:
+    return os.environ | ({} if cache is None else {"XDG_CACHE_HOME": cache})
+
+
+def _run(code: str, cache: str | None = None) -> str:
+    done = subprocess.run([*PYTHON, code], env=_environment(cache), text=True, capture_output=True)
+    if done.returncode:
+        raise RuntimeError(f"{code!r} ended with code {done.returncode}: {done.stderr[-2000:]}")
+    return done.stdout
+
+
+def _first_tree(cache: str | None = None) -> tuple[float, float]:
+    """Wall clock seconds and CPU seconds from the start of the process until its first tree."""
+    begin = time.time()
+    then, cpu = map(float, _run(FIRST_TREE, cache).split())
+    return then - begin, cpu
+
+
+def _cpu_seconds_cold(n: int) -> float:
+    with tempfile.TemporaryDirectory() as empty:
+        return _cpu_seconds(n, empty)
+
+
+def _cpu_seconds(n: int, cache: str | None = None) -> float:
+    """Of n processes that load psboost at the same time."""
+    command = [*PYTHON, LOAD]
+    running = [subprocess.Popen(command, env=_environment(cache), stderr=subprocess.DEVNULL) for _ in range(n)]
+    total = 0.0
+    for process in running:
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise RuntimeError(f"{command} ended with code {process.returncode}")
+        total += used.ru_utime + used.ru_stime
+    return total

@@ -1,0 +1,76 @@
+"""Knows seconds a tree, seconds of binning and peak memory beside XGBoost's; does not know how anyone is run."""
+
+import statistics
+from collections.abc import Iterator
+from itertools import pairwise
+
+import datasets
+import peers
+from datasets import GIVEN, KEPT, USED
+from results import Figure, compare
+
+MEASURES = ("training", "scaling", "binning", "memory")
+TRAINING = {  # times psboost's
+    GIVEN: {"url": 20, "avazu": 12, "rcv1": 5, "bosch": 1.4, "dense": 1},
+    USED: {"url": 12, "avazu": 5, "rcv1": 5, "bosch": 1.4},
+    KEPT: {"url": 3, "avazu": 2, "rcv1": 5, "bosch": 1.4},
+}
+SCALING = 1.7  # of two threads
+BINNING = 1
+MEMORY = {"url": 2, "avazu": 2, "rcv1": 2, "bosch": 1, "dense": 1}
+
+
+def measure(arguments) -> Iterator[Figure]:
+    for shape in arguments.shapes:
+        ways = datasets.prepare(shape, arguments)
+        rounds = arguments.rounds
+        jobs = {("psboost", n): peers.training("psboost", ways[GIVEN], n, rounds) for n in (1, 2)}
+        jobs |= {(way, n): peers.training("xgboost", ways[way], n, rounds) for way in ways for n in (1, 2)}
+        results = peers.in_turns(jobs, arguments.repeats)
+        for figure in _figures(shape, ways, results):
+            if figure.measure in arguments.only:
+                yield figure
+
+
+def _figures(shape: str, ways: dict, results: dict) -> Iterator[Figure]:
+    for threads in (1, 2):
+        clock, unit = peers.clock_of(threads), peers.unit_of(threads)
+        yield from _beside("training", shape, threads, ways, results, lambda r, c=clock: a_tree(r, c), f"{unit} a tree")
+        yield from _beside("binning", shape, threads, ways, results, lambda r, c=clock: r["binned"][c], unit)
+        yield from _beside("memory", shape, threads, ways, results, lambda r: r["peak"] / 1e6, "MB")
+    one, two = ([a_tree(result, 0) for result in results["psboost", threads]] for threads in (1, 2))
+    yield Figure(
+        "scaling", shape, "psboost, 1 thread", 2, statistics.median(one), "s a tree", **compare(two, one),
+        asked=SCALING, repeats=len(one),
+    )  # fmt: skip
+
+
+def _beside(name: str, shape: str, threads: int, ways, results, value_of, unit: str) -> Iterator[Figure]:
+    """psboost's figure, then XGBoost's, each way."""
+    ours = [value_of(result) for result in results["psboost", threads]]
+    our_auc = statistics.median(result["auc"] for result in results["psboost", threads])
+    with_auc = name == "training"
+    yield Figure(
+        name, shape, "psboost", threads, statistics.median(ours), unit, auc=our_auc if with_auc else None, repeats=len(ours)
+    )
+    for way in ways:
+        theirs = [value_of(result) for result in results[way, threads]]
+        auc = statistics.median(result["auc"] for result in results[way, threads])
+        yield Figure(
+            name, shape, f"{peers.XGBOOST}, {way}", threads, statistics.median(theirs), unit, **compare(ours, theirs),
+            asked=_asked(name, shape, way), repeats=len(theirs),
+            **({"auc": auc, "auc_gap": our_auc - auc} if with_auc else {}),
+        )  # fmt: skip
+
+
+def _asked(name: str, shape: str, way: str) -> float | None:
+    if name == "training":
+        return TRAINING[way].get(shape)
+    if name == "memory":
+        return MEMORY.get(shape) if way == GIVEN else None
+    return BINNING
+
+
+def a_tree(result: dict, clock: int) -> float:
+    """Median over the trees after the first, which waits for memory that the others have."""
+    return statistics.median(end[clock] - begin[clock] for begin, end in pairwise(result["trees"]))

@@ -1,0 +1,115 @@
+"""Knows blocks of which most cells are stored, as one small number for each cell; does not know sparse rows or gains.
+
+    cells   row after row: cells[row * n_features + f] is the bin, counted within feature f, that the row's cell falls in,
+            or the feature's number of bins where none is stored
+    stride  more than the greatest cell: a feature's sums lie at f * stride + cell of a wide accumulator
+"""
+
+from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, uint8, uint16, uint64, void
+from psboost.kernels.prefetch import prefetch
+
+_CODES = (uint8, uint16)
+_LOW = 0xFFFFFFFF
+_AHEAD = uint64(16)  # how many rows ahead a row's cells are asked for: a node's rows are far apart
+_CHUNK = 4096  # rows whose sums, if they fit, are added while packed
+_GRADS_FIT, _HESSES_FIT = 1 << 31, 1 << 32  # as in boosting.histogram: less than this, and no packed sum overflows
+
+
+@kernel([void(IN[int64], IN[int32], IN[int32], int64, IN[int32], OUT[code]) for code in _CODES])
+def fill_cells(posting_offsets, posting_rows, bin_offsets, first_feature, all_bin_offsets, cells):
+    """Writes the columns first_feature .. of `cells`, from the rows of their bins.
+
+    bin_offsets of these features alone, counted from 0; all_bin_offsets of the block's.
+    """
+    n_features = uint64(len(all_bin_offsets) - 1)
+    for f in range(len(bin_offsets) - 1):
+        feature = uint64(first_feature + f)
+        absent = bin_offsets[f + 1] - bin_offsets[f]
+        for at in range(feature, uint64(len(cells)), n_features):
+            cells[at] = absent
+        for b in range(bin_offsets[f], bin_offsets[f + 1]):
+            code = b - bin_offsets[f]
+            for k in range(uint64(posting_offsets[b]), uint64(posting_offsets[b + 1])):
+                cells[uint64(posting_rows[k]) * n_features + feature] = code
+
+
+@inline
+def _add_pairs(cells, n_features, bin_offsets, rows, begin, end, packed, acc):
+    """The same straight into pairs, for values too wide to be added while packed."""
+    for i in range(begin, end):
+        row = uint64(rows[i])
+        grad, hess = packed[row] >> int64(32), packed[row] & int64(_LOW)
+        for f in range(n_features):
+            cell = int64(cells[row * n_features + f])
+            if cell < bin_offsets[f + uint64(1)] - bin_offsets[f]:
+                slot = uint64(2) * uint64(bin_offsets[f] + cell)
+                acc[slot] += grad
+                acc[slot + uint64(1)] += hess
+
+
+@inline
+def _move(bin_offsets, stride, pairs, wide, acc):
+    """Adds the wide accumulator to `acc`, and sets it to 0."""
+    for f in range(uint64(len(bin_offsets) - 1)):
+        slot = f * stride
+        for b in range(uint64(bin_offsets[f]), uint64(bin_offsets[f + uint64(1)])):
+            value = wide[slot]
+            if pairs:
+                acc[uint64(2) * b] += value >> int64(32)
+                acc[uint64(2) * b + uint64(1)] += value & int64(_LOW)
+            else:
+                acc[b] += value
+            wide[slot] = 0
+            slot += uint64(1)
+        if slot < (f + uint64(1)) * stride:
+            wide[slot] = 0  # of the cells that are not stored
+
+
+@inline
+def _fits_packed(rows, begin, end, packed):
+    """Whether the sums of rows[begin : end] fit one slot."""
+    size, hess = int64(0), int64(0)
+    for i in range(begin, end):
+        value = packed[uint64(rows[i])]
+        size += abs(value >> int64(32))
+        hess += value & int64(_LOW)
+    return size < _GRADS_FIT and hess < _HESSES_FIT
+
+
+@kernel([void(IN[code], int64, IN[int32], IN[int32], IN[int64], boolean, OUT[int64], OUT[int64]) for code in _CODES])
+def build_dense(cells, stride, bin_offsets, rows, packed, pairs, wide, acc):
+    """acc[b] += packed[row] for every bin b that a row of `rows` holds (kernels.histograms says what packed and pairs are).
+
+    wide  n_features * stride slots, all 0 before and after  # OUT
+    """
+    n_features, width, n_rows = uint64(len(bin_offsets) - 1), uint64(stride), uint64(len(rows))
+    chunk = uint64(_CHUNK) if pairs else max(n_rows, uint64(1))
+    for begin in range(uint64(0), n_rows, chunk):
+        end = min(begin + chunk, n_rows)
+        if pairs and not _fits_packed(rows, begin, end, packed):
+            _add_pairs(cells, n_features, bin_offsets, rows, begin, end, packed, acc)
+            continue
+        for i in range(begin, end):  # not in a function of its own: even inlined, it would take a third more time
+            if i + _AHEAD < end:
+                ahead = uint64(rows[i + _AHEAD])
+                prefetch(packed, ahead)
+                prefetch(cells, ahead * n_features)
+                prefetch(cells, ahead * n_features + n_features - uint64(1))
+            row = uint64(rows[i])
+            value, base = packed[row], row * n_features
+            for f in range(n_features):
+                wide[f * width + uint64(cells[base + f])] += value
+        _move(bin_offsets, width, pairs, wide, acc)
+
+
+@kernel([void(IN[code], int64, int64, IN[int32], int64, int64, OUT[uint64]) for code in _CODES])
+def clear_bits_dense(cells, n_features, feature, rows, begin, end, words):
+    """Clears the bit of every row of `rows` whose cell of `feature` is one of begin .. end."""
+    width = uint64(n_features)
+    for i in range(uint64(len(rows))):
+        if i + _AHEAD < uint64(len(rows)):
+            prefetch(cells, uint64(rows[i + _AHEAD]) * width + uint64(feature))
+        row = uint64(rows[i])
+        cell = int64(cells[row * width + uint64(feature)])
+        clears = uint64((cell >= begin) & (cell < end))
+        words[row >> uint64(6)] &= ~(clears << (row & uint64(63)))

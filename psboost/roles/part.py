@@ -1,0 +1,67 @@
+"""Knows the features that one thread of a worker looks after: their bins, histograms and splits; does not know messages."""
+
+import numpy as np
+
+from psboost.boosting.growth import feature_range
+from psboost.boosting.histogram import HistogramBuilder, Histograms
+from psboost.boosting.split import Proposals, SplitFinder, SplitRule
+from psboost.data.block import build_block
+from psboost.data.columns import AnyColumns
+from psboost.data.sketches import CutPoints
+from psboost.data.zeros import Rule
+
+
+class Part:
+    """Features begin .. end of a worker's. With a SplitRule it also finds their splits (R = 1)."""
+
+    def __init__(
+        self, begin: int, end: int, columns: AnyColumns, cut_points: CutPoints, zero_as_missing: Rule,
+        ids: np.ndarray, feature_shard: int, rule: SplitRule | None,
+    ):  # fmt: skip
+        """`columns` of all the worker's features; `cut_points`, and `ids` (int64, user numbers), of these alone."""
+        self.begin, self.end = begin, end
+        self.block = build_block(columns, cut_points, zero_as_missing, begin)
+        numbers = np.arange(begin, end, dtype=np.int32)
+        shards = np.full(end - begin, feature_shard, np.int32)
+        features = feature_range(ids, shards, numbers, cut_points, zero_as_missing)
+        self._builder = HistogramBuilder.of(self.block)
+        self.finder = None if rule is None else SplitFinder(features, rule)
+
+    def propose(self, rows_of_nodes: list[np.ndarray], packed: np.ndarray, stage) -> Proposals:
+        """Builds nodes' histograms, and proposes each open node's best split. `stage(label)` times it."""
+        for rows in rows_of_nodes:
+            with stage("build"):
+                sums = self._builder.sum(rows, packed)
+            with stage("search"):
+                self.finder.add(sums)
+        with stage("search"):
+            return self.finder.find()
+
+    def build(self, rows_of_nodes: list[np.ndarray], living: list[np.ndarray], packed: np.ndarray):
+        """Histograms of nodes over their living features (int32, the worker's numbers), and their totals."""
+        return self._builder.build(rows_of_nodes, [features - np.int32(self.begin) for features in living], packed)
+
+    def clear_deviating(
+        self, feature: int, edge: int, default_left: bool, unstored_left: bool, node: int, node_of_row, rows, words
+    ) -> None:
+        """Clears the bits of a node's rows whose stored value goes away from the default child of a split.
+
+        feature  the worker's number; edge: the first bin, counted within it, that goes right; the others as in
+                 data.block.Block.clear_bits
+        """
+        block, feature = self.block, feature - self.begin
+        n_cuts = int(block.n_cuts[feature])
+        has_nan_bin = int(block.bin_offsets[feature + 1] - block.bin_offsets[feature]) > n_cuts
+        ranges = [(edge, n_cuts) if unstored_left else (0, edge)]
+        if has_nan_bin and default_left != unstored_left:
+            ranges.append((n_cuts, n_cuts + 1))
+        for begin, end in ranges:
+            block.clear_bits(feature, begin, end, node, node_of_row, rows, words)
+
+
+def side_by_side(parts: list[Part], built: list[Histograms]) -> Histograms:
+    """The histograms of all parts' features, the parts' one after another."""
+    if len(built) == 1:
+        return built[0]
+    first_bins = np.cumsum([0, *(part.block.n_bins for part in parts)])
+    return Histograms.side_by_side(built, first_bins.tolist())
