@@ -1,0 +1,439 @@
+"""Knows what psboost and the peers send and how long they take on shaped links; does not know how they train.
+
+    python experiments/speed/wire.py --shapes rcv1,bosch --rounds 5 --rate 1gbit        # root: it makes namespaces
+    python experiments/speed/wire.py --data FOLDER     # FOLDER/url-small-train.npz and so on, as `data_of` writes them
+
+Four nodes, each a namespace with a link of its own (lab.py), one thread a process, everybody with depth 6, 256 bins and
+learning rate 0.3:
+
+    psboost         2x2 grid and 2 servers, dealt to the nodes as scripts/launch_hosts deals them; it reads one .npz
+    XGBoost         row split (QuantileDMatrix) and column split, a worker a node, each with an .npz of its part
+    LightGBM        data (defaults; min_data_in_leaf=1, so that it keeps rare columns too) and voting, the same way
+
+Figures, for each shape and rate:
+
+    bytes      MB a tree that the nodes send, counted at their interfaces with headers; what stays on a node is not in it.
+               Trees after the first, which is cheaper than others
+    wall       seconds a tree, median without the first
+    raw wall   seconds from the start of the processes to the end of the 20th tree. Who is too slow for 20 gets, after those
+               that were grown, the median tree for each that is missing
+
+Once psboost has a node for each role, so that all it sends crosses an interface, and is beside what its report counts.
+Slow peers grow few trees; ratios are of the same trees of both, and psboost trains again right after each peer, for them.
+Qualities are AUC on 20,000 test rows, after as many trees as the note says.
+"""
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+from lab import Lab, LabError, OutOfTime
+from node import Spec, load, load_test
+from results import HEADER as TABLE_HEADER
+from results import PATH, Figure, compare, keep, machine, show
+from shapes import SHAPES, make
+
+from psboost.boosting.forest import load_model
+from psboost.boosting.metrics import auc
+from psboost.cluster.signals import exit_code, signals_as_interrupt
+
+N_NODES = 4
+TEST_ROWS = 20_000
+FEW = 3  # trees of who is slow, and after which all qualities are compared
+MANY = 20  # trees of "raw wall"
+WAIT_SECONDS = 900
+PORT = 5555
+CACHE = Path(tempfile.gettempdir()) / "psboost-wire"
+MB = 1e6
+
+PEERS = {
+    "XGBoost, row split": {"program": "xgboost", "split": "row"},
+    "XGBoost, column split": {"program": "xgboost", "split": "column"},
+    "LightGBM, data": {"program": "lightgbm", "tree_learner": "data"},
+    "LightGBM, data, min_data_in_leaf=1": {"program": "lightgbm", "tree_learner": "data", "min_data_in_leaf": 1},
+    "LightGBM, voting": {"program": "lightgbm", "tree_learner": "voting"},
+}
+SLOW = {("XGBoost, row split", shape) for shape in ("url", "avazu", "rcv1")} | {
+    ("XGBoost, column split", shape) for shape in ("url", "avazu")
+}
+ASKED_BYTES = {
+    "XGBoost, row split": {"url": 1200, "avazu": 1200, "rcv1": 350, "bosch": 75},
+    "LightGBM, data": {"url": 3.5, "avazu": 4, "rcv1": 15, "bosch": 18},
+}
+ASKED_BITS, ASKED_COLUMNS, ASKED_WALL = 1.3, 2.0, 1.5
+MEMORY = {("XGBoost, row split", "url"): 18e9, ("XGBoost, row split", "rcv1"): 15e9, ("XGBoost, column split", "url"): 17e9}
+LEAST_MEMORY = 1.2e9  # a run ends when less is left
+
+
+@dataclass(frozen=True)
+class Psboost:
+    """A way to run psboost."""
+
+    who: str
+    grid: tuple[int, int] = (2, 2)
+    servers: int = 2
+    flags: tuple[str, ...] = ()
+    apart: bool = False  # each role on a node of its own
+
+    @property
+    def n_workers(self) -> int:
+        return self.grid[0] * self.grid[1]
+
+    @property
+    def n_nodes(self) -> int:
+        return 1 + self.servers + self.n_workers if self.apart else N_NODES
+
+    def node_of(self, turn: int) -> int:
+        """Of the servers, then the workers: dealt round robin, as scripts/launch_hosts does; the coordinator is on 0."""
+        return 1 + turn if self.apart else turn % N_NODES
+
+
+DEFAULT = Psboost("psboost")
+EIGHT_BITS = Psboost("psboost, grad_bits=8", flags=("--grad-bits", "8"))
+COLUMNS = Psboost("psboost, 1x4 grid", grid=(1, 4))
+APART = Psboost("psboost, a node for each role", apart=True)
+
+
+@dataclass
+class Run:
+    """What a training cost. Lists have an entry for each tree, taken when it was done."""
+
+    clock: list[float] = field(default_factory=list)  # seconds since the processes were started
+    sent: list[int] = field(default_factory=list)  # bytes, by all nodes
+    auc: dict[str, float] = field(default_factory=dict)  # after so many trees
+    peak: int = 0  # bytes: the largest process
+    binned: float | None = None  # seconds since the start, peers' only
+    failed: str = ""
+    report: dict = field(default_factory=dict)  # psboost's
+
+    @property
+    def seconds_per_tree(self) -> float:
+        return statistics.median(np.diff(self.clock))
+
+    @property
+    def bytes_per_tree(self) -> float:
+        return (self.sent[-1] - self.sent[0]) / (len(self.sent) - 1)
+
+    def first(self, n_trees: int) -> "Run":
+        """As if it had ended then: later trees are smaller, so only the same ones may be compared."""
+        return replace(self, clock=self.clock[:n_trees], sent=self.sent[:n_trees])
+
+    def seconds_to(self, n_trees: int) -> float:
+        """From the start to the end of the n-th tree."""
+        missing = max(0, n_trees - len(self.clock))
+        return self.clock[min(n_trees, len(self.clock)) - 1] + missing * self.seconds_per_tree
+
+
+@dataclass(frozen=True)
+class Data:
+    """Files of one shape."""
+
+    shape: str
+    train: Path
+    test: Path
+    cache: Path  # where parts of it go
+
+    def parts(self, split: str) -> list[Path]:
+        """The training rows in N_NODES row slices or column slices, made once."""
+        paths = [self.cache / f"{self.train.stem}-{split}{i}of{N_NODES}.npz" for i in range(N_NODES)]
+        if not all(path.exists() for path in paths):
+            X, y = load(self.train)
+            edges = np.linspace(0, X.shape[0 if split == "row" else 1], N_NODES + 1).astype(int)
+            for path, begin, end in zip(paths, edges, edges[1:], strict=False):
+                if split == "row":
+                    save(path, X[begin:end], y[begin:end])
+                else:  # no wider than its own columns: XGBoost numbers those of the workers on and on
+                    save(path, X[:, begin:end], y)
+        return paths
+
+
+def save(path: Path, X, y: np.ndarray) -> None:
+    """An .npz that psboost maps: its workers read their own bytes of it."""
+    temporary = path.with_suffix(".part.npz")
+    indices = X.indices.astype(np.int32)
+    np.savez(temporary, indptr=X.indptr.astype(np.int64), indices=indices, data=X.data, shape=X.shape, y=y)
+    os.replace(temporary, path)
+
+
+def data_of(shape: str, scale: float, cache: Path, given: Path | None = None) -> Data:
+    """The files of a shape, in the folder `given`, or made in `cache`."""
+    cache.mkdir(parents=True, exist_ok=True)
+    if given is not None:
+        return Data(shape, *(given / f"{shape}-small-{part}.npz" for part in ("train", "test")), cache)
+    data = Data(shape, *(cache / f"{shape}-{scale:g}-{part}.npz" for part in ("train", "test")), cache)
+    if not (data.train.exists() and data.test.exists()):
+        n_rows = round(SHAPES[shape][1] * scale)
+        X, y = make(shape, (n_rows + TEST_ROWS) / SHAPES[shape][1])
+        save(data.train, X[:n_rows], y[:n_rows])
+        save(data.test, X[n_rows:], y[n_rows:])
+    return data
+
+
+# --- one training
+
+
+def environment() -> dict[str, str]:
+    """One thread a process, and no settings of psboost's but those given here."""
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    return {name: value for name, value in os.environ.items() if not name.startswith("PSBOOST_")} | one_thread
+
+
+def free_memory() -> int:
+    """Bytes."""
+    [line] = [line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable")]
+    return int(line.split()[1]) * 1024
+
+
+def check_memory() -> None:
+    if free_memory() < LEAST_MEMORY:
+        raise LabError("ended: the machine has hardly any memory left")
+
+
+def run_psboost(way: Psboost, data: Data, n_rounds: int, rate: str) -> Run:
+    """Trains one tree more than n_rounds: what is sent for a tree begins before the one before it is reported."""
+    run = Run()
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psboost-wire-")))
+        lab = stack.enter_context(Lab(way.n_nodes, rate))
+
+        def on_line(line: str) -> None:
+            if re.match(r"\[\d+\] ", line):
+                run.sent.append(sum(lab.sent()))
+                run.clock.append(time.monotonic() - begin)
+
+        grid = "x".join(map(str, way.grid))
+        rendezvous = ["--rendezvous", f"{lab.hosts[0]}:{PORT}"]
+        command = [
+            *rendezvous, str(data.train), "--model", str(folder / "model.json"), "--report", str(folder / "report.json"),
+            "--grid", grid, "--servers", str(way.servers), "--num-boost-round", str(n_rounds + 1), "--max-depth", "6",
+            "--max-bin", "256", "--learning-rate", "0.3", "--objective", "binary:logistic", *way.flags,
+        ]  # fmt: skip
+        psboost, env = [sys.executable, "-P", "-m", "psboost"], environment()
+        begin = time.monotonic()
+        lab.start(0, [*psboost, "coordinator", *command], on_line=on_line, env=env)
+        roles = [("server", i) for i in range(way.servers)] + [("worker", i) for i in range(way.n_workers)]
+        for turn, (role, rank) in enumerate(roles):
+            lab.start(way.node_of(turn), [*psboost, role, *rendezvous, "--rank", str(rank)], env=env)
+        lab.wait(WAIT_SECONDS, check=check_memory)
+        run.report = json.loads((folder / "report.json").read_text())
+        forest = load_model(folder / "model.json")
+    run.clock, run.sent = run.clock[:n_rounds], run.sent[:n_rounds]
+    run.peak = max(role["peak_memory"] for role in run.report["roles"].values())
+    X, y = load_test(data.test)
+    for n_trees in {FEW, n_rounds}:
+        run.auc[str(n_trees)] = auc(replace(forest, trees=forest.trees[:n_trees]).predict(X, output_margin=True), y)
+    return run
+
+
+def run_peer(who: str, data: Data, n_rounds: int, rate: str, seconds: float) -> Run:
+    """One worker a node. Raises OutOfTime, LabError."""
+    how = dict(PEERS[who])
+    program, split = how.pop("program"), how.pop("split", "row")
+    if program == "xgboost":
+        parameters = {"objective": "binary:logistic", "tree_method": "hist", "max_depth": 6, "eta": 0.3, "max_bin": 256}
+        parameters |= {"nthread": 1}
+    else:
+        parameters = {"objective": "binary", "max_depth": 6, "num_leaves": 63, "learning_rate": 0.3, "max_bin": 255}
+        parameters |= {"num_threads": 1, "verbosity": 1, "seed": 1} | how
+    script = [sys.executable, str(Path(__file__).with_name("node.py"))]
+    marks: list[list[dict]] = [[] for _ in range(N_NODES)]
+    parts, env = data.parts(split), environment()
+    with Lab(N_NODES, rate) as lab:
+        spec = Spec(
+            program=program, rank=0, hosts=lab.hosts, part="", test=str(data.test), rounds=n_rounds,
+            auc_after=sorted({FEW, n_rounds}), parameters=parameters, split=split, unstored_is_nan=data.shape == "bosch",
+        )  # fmt: skip
+        begin = time.monotonic()
+        if program == "xgboost":
+            ports: list[int] = []
+            lab.start(
+                0, [*script, "tracker", lab.hosts[0], str(N_NODES)], env=env,
+                on_line=lambda line: ports.append(json.loads(line)["port"]) if line.startswith("{") else None,
+            )  # fmt: skip
+            while not ports:
+                lab.wait(0.0, [])
+                time.sleep(0.01)
+            spec = replace(spec, port=ports[0])
+        workers = []
+        for rank, part in enumerate(parts):
+            told = json.dumps(asdict(replace(spec, rank=rank, part=str(part))))
+
+            def on_line(line: str, its=marks[rank]) -> None:
+                if line.startswith('{"mark"'):
+                    its.append(json.loads(line))
+
+            workers.append(lab.start(rank, [*script, "worker", told], on_line=on_line, env=env))
+        lab.wait(seconds, workers, check_memory)
+    trees = list(zip(*([one for one in of_worker if one["mark"] == "tree"] for of_worker in marks), strict=True))
+    every = [one for of_worker in marks for one in of_worker]
+    return Run(
+        clock=[max(one["clock"] for one in tree) - begin for tree in trees],
+        sent=[sum(one["sent"] for one in tree) for tree in trees],
+        auc=next(one["auc"] for one in marks[0] if one["mark"] == "auc"),
+        peak=max(one["peak"] for one in every),
+        binned=max(one["clock"] for one in every if one["mark"] == "binned") - begin,
+    )
+
+
+# --- figures
+
+
+class Bench:
+    """Trainings of one shape at one rate; those of peers are kept in the cache for the day they are made."""
+
+    def __init__(self, data: Data, rate: str, n_rounds: int, *, again: bool, seconds: float):
+        self.data, self.rate, self.n_rounds = data, rate, n_rounds
+        self._again, self._seconds = again, seconds
+
+    def of_psboost(self, way: Psboost) -> Run:
+        run = run_psboost(way, self.data, self.n_rounds, self.rate)
+        self._path(way.who, self.n_rounds).write_text(json.dumps(asdict(run)))
+        return run
+
+    def of_peer(self, who: str) -> tuple[Run, Run]:
+        """Its training, or one that says why it failed; and psboost's, right after it, so that both had the same machine."""
+        n_rounds = FEW if (who, self.data.shape) in SLOW else self.n_rounds
+        path = self._path(who, n_rounds)
+        if not self._again and path.exists() and time.localtime(path.stat().st_mtime)[:3] == time.localtime()[:3]:
+            theirs, ours = (Run(**run) for run in json.loads(path.read_text()))
+            return theirs, ours
+        needed = MEMORY.get((who, self.data.shape), 0)
+        if free_memory() < needed:
+            return Run(
+                failed=f"not run: it needs {needed / 1e9:.0f} GB of memory, {free_memory() / 1e9:.0f} are free"
+            ), Run()
+        try:
+            theirs = run_peer(who, self.data, n_rounds, self.rate, self._seconds)
+            ours = run_psboost(DEFAULT, self.data, self.n_rounds, self.rate)
+        except OutOfTime:
+            theirs, ours = Run(failed=f"ended after {self._seconds:.0f} s"), Run()
+        path.write_text(json.dumps([asdict(theirs), asdict(ours)]))
+        return theirs, ours
+
+    def _path(self, who: str, n_rounds: int) -> Path:
+        name = re.sub(r"[^a-z0-9]+", "-", who.lower())
+        return self.data.cache / f"run-{self.data.train.stem}-{name}-{self.rate}-{n_rounds}.json"
+
+
+def measure(arguments, *, data: Path | None = None, again: bool = False, seconds: float = WAIT_SECONDS) -> Iterator[Figure]:
+    """Figures of arguments.shapes at arguments.rates, each as soon as it is known.
+
+    arguments  shapes and rates (lists of texts), scale (of rows), rounds, repeats (of psboost's; peers run once), cache (a
+               folder for files)
+    data       a folder with files to use in place of generated ones
+    again      whether peers run that have run today
+    seconds    after which a peer's training is given up
+    """
+    compiled = "from psboost.kernels.prepare import prepare; prepare()"
+    subprocess.run([sys.executable, "-P", "-c", compiled], check=True)  # once for an installation: not in any figure
+    for shape in arguments.shapes:
+        files = data_of(shape, arguments.scale, Path(arguments.cache), data)
+        for rate in arguments.rates:
+            bench = Bench(files, rate, arguments.rounds, again=again, seconds=seconds)
+            scale = "" if arguments.scale == 1 else f", {arguments.scale:g} of the rows"
+            yield from figures(bench, arguments.repeats, f"{rate}{scale}")
+
+
+def figures(bench: Bench, n_repeats: int, where: str) -> Iterator[Figure]:
+    """psboost's figures, then each peer's beside them. `where`: how the notes begin."""
+    shape, n_rounds = bench.data.shape, bench.n_rounds
+    blank = Figure("", shape, "", 1, 0.0, "")
+    ours = [bench.of_psboost(DEFAULT) for _ in range(n_repeats)]
+    for who, runs in ((DEFAULT.who, ours), (COLUMNS.who, [bench.of_psboost(COLUMNS)])):
+        yield from figures_of(replace(blank, who=who, repeats=len(runs)), runs, where)
+    columns = runs[0]
+    eight = bench.of_psboost(EIGHT_BITS)
+    yield replace(
+        blank, measure="bytes", who=EIGHT_BITS.who, value=eight.bytes_per_tree / MB, unit="MB a tree",
+        ratio=ours[0].bytes_per_tree / eight.bytes_per_tree, asked=ASKED_BITS, auc=eight.auc[str(n_rounds)],
+        note=f"{where}; ratio: of the default's bytes; AUC after {n_rounds} trees",
+    )  # fmt: skip
+    yield from figures_apart(blank, bench.of_psboost(APART), where)
+    for who in PEERS:
+        theirs, beside = bench.of_peer(who)
+        if theirs.failed:
+            print(f"{shape}, {who}, {where}: {theirs.failed}", file=sys.stderr, flush=True)
+            continue
+        yield from figures_of(replace(blank, who=who), [theirs], where, [beside], ASKED_BYTES.get(who, {}).get(shape))
+        if who == "XGBoost, column split":
+            ratio = theirs.bytes_per_tree / columns.first(len(theirs.sent)).bytes_per_tree
+            yield replace(
+                blank, measure="bytes", who=who, value=theirs.bytes_per_tree / MB, unit="MB a tree", ratio=ratio,
+                asked=ASKED_COLUMNS, note=f"{where}; ratio: to psboost on a 1x4 grid",
+            )  # fmt: skip
+
+
+def figures_of(blank: Figure, runs: list[Run], where: str, ours: list[Run] | None = None, asked=None) -> Iterator[Figure]:
+    """bytes, wall and raw wall of some equal runs; with `ours`, beside psboost's of the same moments."""
+    n_trees = len(runs[0].clock)
+    quantities = [
+        ("bytes", "MB a tree", lambda run: run.bytes_per_tree / MB, FEW, asked),
+        ("wall", "s a tree", lambda run: run.seconds_per_tree, FEW, ASKED_WALL if ours else None),
+        ("raw wall", "s", lambda run: run.seconds_to(MANY), n_trees, None),
+    ]
+    for measured, unit, quantity, auc_after, asked_of_it in quantities:
+        values = [quantity(run) for run in runs]
+        compared = {}
+        if ours is not None:
+            beside = [quantity(run if measured == "raw wall" else run.first(n_trees)) for run in ours]
+            compared = compare(beside, values)
+        note = f"{where}; of {n_trees} trees; AUC after {auc_after}"
+        if measured == "raw wall" and n_trees < MANY:
+            note += f"; then {MANY - n_trees} x the median tree"
+        figure = replace(
+            blank, measure=measured, value=statistics.median(values), unit=unit, asked=asked_of_it,
+            auc=runs[0].auc[str(auc_after)], note=note,
+        )  # fmt: skip
+        yield replace(figure, **compared)
+
+
+def figures_apart(blank: Figure, run: Run, where: str) -> Iterator[Figure]:
+    """With each role on a node of its own, what interfaces count, and what the endpoints do."""
+    of_trees = [sum(kind["wire"] for kind in run.report["bytes_by_tree"][str(i)].values()) for i in range(1, len(run.sent))]
+    apart = replace(blank, measure="bytes", who=APART.who, unit="MB a tree")
+    yield replace(apart, value=run.bytes_per_tree / MB, note=f"{where}; at the interfaces")
+    yield replace(apart, value=statistics.mean(of_trees) / MB, note=f"{where}; as the report counts")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--shapes", default="url,avazu,rcv1,bosch")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the number of rows")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--repeats", type=int, default=3, help="of psboost; peers run once")
+    parser.add_argument("--rate", default="1gbit", help="of every link: 1gbit, 100mbit, unlimited; several with commas")
+    parser.add_argument("--cache", type=Path, default=CACHE, help="a folder for files")
+    parser.add_argument("--data", type=Path, help="a folder with SHAPE-small-train.npz and SHAPE-small-test.npz")
+    parser.add_argument("--again", action="store_true", help="run peers that have run today again")
+    parser.add_argument("--seconds", type=float, default=WAIT_SECONDS, help="after which a peer's training is given up")
+    parser.add_argument("--out", type=Path, default=PATH, help="the table of results")
+    arguments = parser.parse_args()
+    arguments.shapes, arguments.rates = arguments.shapes.split(","), arguments.rate.split(",")
+    print(f"{machine()}; {arguments.rounds} rounds, {arguments.repeats} repeats\n\n{TABLE_HEADER}", flush=True)
+    try:
+        run(arguments)
+    except KeyboardInterrupt as interrupt:  # the lab is gone by now
+        sys.exit(exit_code(interrupt))
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Shows and keeps all figures."""
+    with signals_as_interrupt():
+        for figure in measure(arguments, data=arguments.data, again=arguments.again, seconds=arguments.seconds):
+            show(figure)
+            keep([figure], arguments.out)
+
+
+if __name__ == "__main__":
+    main()
