@@ -31,29 +31,33 @@ _ALL = np.uint64(2**64 - 1)
 
 
 @inline
-def _put(words, position, value, n_bits):
-    """Writes `value`, which has n_bits bits, and clears the word after it; returns the next position."""
+def put_bits(words, position, held, value, n_bits):
+    """Writes `value`, which has n_bits bits; returns the next position and what its word holds until there.
+
+    Whoever puts the first bits loads that word, and whoever puts the last ones stores it: a word is not read again.
+    """
     word = position >> _6
     shift = position & _63
-    words[word] |= value << shift
-    words[word + _1] = value >> _1 >> (_63 - shift)
-    return position + n_bits
+    held |= value << shift
+    words[word] = held
+    position += n_bits
+    return position, held if position >> _6 == word else value >> _1 >> (_63 - shift)
 
 
 @inline
-def _get(words, position, mask):
+def get_bits(words, position, mask):
     word = position >> _6
     shift = position & _63
     return (words[word] >> shift | words[word + _1] << _1 << (_63 - shift)) & mask
 
 
 @inline
-def _mask(n_bits):
+def mask_of(n_bits):
     return _0 if n_bits == _0 else _ALL >> (_64 - n_bits)
 
 
 @inline
-def _bit_length(value):
+def bit_length(value):
     n_bits = 0
     while value != _0:
         value >>= _1
@@ -69,11 +73,12 @@ def pack_blocks(values, position, words):
     written, and the word after the last one is cleared.
     """
     counts = np.zeros(65, np.int64)
+    held = words[position >> _6]
     for begin in range(0, len(values), BLOCK):
         end = min(begin + BLOCK, len(values))
         counts[:] = 0
-        for k in range(begin, end):
-            counts[_bit_length(values[k])] += 1
+        for k in range(np.uint64(begin), np.uint64(end)):
+            counts[np.uint64(bit_length(values[k]))] += 1
         widest = 64
         while widest > 0 and counts[widest] == 0:
             widest -= 1
@@ -85,25 +90,25 @@ def pack_blocks(values, position, words):
             if cost < best:
                 best, width, n_patches = cost, candidate, n_above
         low_width = np.uint64(width)
-        mask = _mask(low_width)
+        mask = mask_of(low_width)
         if n_patches == 0:
-            position = _put(words, position, low_width, _8)
+            position, held = put_bits(words, position, held, low_width, _8)
         else:
             patch_width = np.uint64(widest - width)
-            position = _put(words, position, low_width | _128, _8)
-            position = _put(words, position, np.uint64(n_patches), _8)
-            position = _put(words, position, patch_width, _8)
+            position, held = put_bits(words, position, held, low_width | _128, _8)
+            position, held = put_bits(words, position, held, np.uint64(n_patches), _8)
+            position, held = put_bits(words, position, held, patch_width, _8)
         if width > 0:
-            for k in range(begin, end):
-                position = _put(words, position, values[k] & mask, low_width)
+            for k in range(np.uint64(begin), np.uint64(end)):
+                position, held = put_bits(words, position, held, values[k] & mask, low_width)
         if n_patches > 0:
-            for k in range(begin, end):
+            for k in range(np.uint64(begin), np.uint64(end)):
                 above = values[k] >> low_width
                 if above != _0:
-                    position = _put(words, position, np.uint64(k - begin), _7)
-                    position = _put(words, position, above, patch_width)
-        # put, not skipped: the next word has to be cleared even if the last value ended in this one
-        position = _put(words, position, _0, (~position + _1) & _7)
+                    position, held = put_bits(words, position, held, k - np.uint64(begin), _7)
+                    position, held = put_bits(words, position, held, above, patch_width)
+        position, held = put_bits(words, position, held, _0, (~position + _1) & _7)
+    words[position >> _6] = held
     return position
 
 
@@ -118,7 +123,7 @@ def unpack_blocks(words, position, end_position, values):
         n_values = np.uint64(end - begin)
         if position + _8 > end_position:
             return CORRUPT
-        header = _get(words, position, np.uint64(255))
+        header = get_bits(words, position, np.uint64(255))
         position += _8
         width = header & _127
         n_patches = _0
@@ -126,8 +131,8 @@ def unpack_blocks(words, position, end_position, values):
         if header >= _128:
             if position + _8 + _8 > end_position:
                 return CORRUPT
-            n_patches = _get(words, position, np.uint64(255))
-            patch_width = _get(words, position + _8, np.uint64(255))
+            n_patches = get_bits(words, position, np.uint64(255))
+            patch_width = get_bits(words, position + _8, np.uint64(255))
             position += _8 + _8
             if n_patches == _0 or n_patches > n_values or patch_width == _0 or patch_width > _64:
                 return CORRUPT
@@ -137,16 +142,16 @@ def unpack_blocks(words, position, end_position, values):
         if width == _0:
             values[begin:end] = _0
         else:
-            mask = _mask(width)
+            mask = mask_of(width)
             for k in range(begin, end):
-                values[k] = _get(words, position, mask)
+                values[k] = get_bits(words, position, mask)
                 position += width
         for _ in range(n_patches):
-            place = _get(words, position, _127)
+            place = get_bits(words, position, _127)
             if place >= n_values:
                 return CORRUPT
             position += _7
-            values[begin + np.int64(place)] |= _get(words, position, _mask(patch_width)) << width
+            values[begin + np.int64(place)] |= get_bits(words, position, mask_of(patch_width)) << width
             position += patch_width
         position = (position + _7) & ~_7
         if position > end_position:
@@ -208,7 +213,7 @@ def fold_signs(values, shift, codes):
 @kernel(boolean(IN[uint64], uint64, OUT[int64]))
 def unfold_signs(codes, shift, values):
     """True if every value fits 64 bits; `values` (OUT): the inverse of fold_signs."""
-    excess = ~_mask(_64 - shift)
+    excess = ~mask_of(_64 - shift)
     fits = True
     for k in range(len(codes)):
         code = codes[k]
@@ -270,7 +275,7 @@ def find_ones(words, positions):
         word = words[i]
         while word != _0:
             rest = word & (word - _1)
-            positions[n_found] = 64 * i + _bit_length(word ^ rest) - 1
+            positions[n_found] = 64 * i + bit_length(word ^ rest) - 1
             n_found += 1
             word = rest
 

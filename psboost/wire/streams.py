@@ -7,17 +7,23 @@ those that no packing function writes are a ProtocolError.
 import numpy as np
 
 from psboost.errors import ProtocolError
+from psboost.kernels import classes
 from psboost.kernels import packing as kernels
 
 
-def pack_streams(*streams: np.ndarray) -> np.ndarray:
-    """The uint64 streams as bytes (uint8), each one in blocks of its own."""
+def pack_streams(*streams: np.ndarray, by_class: np.ndarray | None = None) -> np.ndarray:
+    """The uint64 streams as bytes (uint8), each one in blocks of its own; `by_class`: one more, see kernels.classes."""
     n_bits = sum(71 * len(values) + 32 * (len(values) // kernels.BLOCK + 1) for values in streams)
+    if by_class is not None:
+        lengths = np.empty(classes.N_CLASSES, np.int64)
+        n_bits += classes.measure_classes(by_class, lengths)
     words = np.empty(n_bits // 64 + 2, np.uint64)
     words[0] = 0
     position = 0
     for values in streams:
         position = kernels.pack_blocks(values, np.uint64(position), words)
+    if by_class is not None:
+        position = classes.pack_classes(by_class, lengths, np.uint64(position), words)
     return words.view(np.uint8)[: int(position) // 8].copy()
 
 
@@ -39,10 +45,19 @@ class StreamReader:
         # a block is a byte at least: this bounds what a corrupt count can make us allocate
         if n_values > kernels.BLOCK * (int(self.n_bits) // 8):
             raise self.corrupt(f"{n_values} values in {int(self.n_bits) // 8} bytes")
+        return self._unpack(kernels.unpack_blocks, n_values)
+
+    def take_by_class(self, n_values: int) -> np.ndarray:
+        """The stream that was packed by class."""
+        if n_values > int(self.n_bits):  # a value is a bit at least
+            raise self.corrupt(f"{n_values} values in {int(self.n_bits) // 8} bytes")
+        return self._unpack(classes.unpack_classes, n_values)
+
+    def _unpack(self, unpack, n_values: int) -> np.ndarray:
         values = np.empty(n_values, np.uint64)
-        position = kernels.unpack_blocks(self.words, self.position, self.n_bits, values)
+        position = unpack(self.words, self.position, self.n_bits, values)
         if position == kernels.CORRUPT:
-            raise self.corrupt("blocks that do not fit their bytes")
+            raise self.corrupt("values that do not fit their bytes")
         self.position = np.uint64(position)
         return values
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from psboost.boosting.histogram import Histograms
 from psboost.errors import ParameterError, ProtocolError
+from psboost.kernels import classes, pairs
 from psboost.kernels import packing as kernels
 from psboost.wire import histogram_codecs, streams
 from tests.naive import packing as naive
@@ -24,6 +25,8 @@ def way(request, monkeypatch):
     if request.param == "plain":
         for module in (histogram_codecs, streams):
             monkeypatch.setattr(module, "kernels", as_python(kernels))
+        monkeypatch.setattr(histogram_codecs, "pairs", as_python(pairs))
+        monkeypatch.setattr(streams, "classes", as_python(classes))
     return request.param
 
 
@@ -69,11 +72,26 @@ def assert_round_trip(codec, histograms, bin_offsets):
     return arrays
 
 
+def plain_bytes(nodes, histograms):
+    """The packed form without pairs."""
+    sums = histograms.grads.tolist(), histograms.hesses.tolist()
+    shifts = [min(((value & -value).bit_length() - 1 for value in values if value), default=0) for values in sums]
+    streams = [len(nodes), *shifts], [len(bins) for bins in nodes], naive.take_gaps(nodes)
+    codes = naive.fold_signs(sums[0], shifts[0]), naive.lower_counts(sums[1], shifts[1])
+    return b"".join(naive.pack_blocks(values) for values in (*streams, *codes))
+
+
+def is_in_pairs(packed):
+    return streams.StreamReader(packed, "test").take(3)[2] >= 64
+
+
 @quick
 @given(drawn=histograms_of())
 def test_packed_histograms(drawn):
-    _, bin_offsets, histograms = drawn
-    assert len(assert_round_trip("packed", histograms, bin_offsets)) == 1
+    nodes, bin_offsets, histograms = drawn
+    (packed,) = assert_round_trip("packed", histograms, bin_offsets)
+    plain = plain_bytes(nodes, histograms)
+    assert len(packed) < len(plain) if is_in_pairs(packed) else packed.tobytes() == plain
 
 
 @quick
@@ -106,6 +124,58 @@ def test_extreme_sums():
     assert_round_trip("packed", make_histograms([[4]], [-BIG], [2**62]), bin_offsets)
     with pytest.raises(ParameterError, match="packed"):
         histogram_codecs.encode_histograms("csr", histograms, bin_offsets)
+
+
+def of_repeated_pairs(n_nodes=3, n_bins=400, n_pairs=40, largest=2**40):
+    """A few hundred entries, half of them of pairs that repeat."""
+    rng = np.random.default_rng(3)
+    nodes = [np.flatnonzero(rng.random(n_bins) < 0.6).tolist() for _ in range(n_nodes)]
+    n_entries = sum(len(bins) for bins in nodes)
+    which = np.where(rng.random(n_entries) < 0.5, rng.zipf(1.3, n_entries) % n_pairs, np.arange(n_entries))
+    grads, hesses = rng.integers(-largest, largest, len(which) + n_pairs), rng.integers(1, largest, len(which) + n_pairs)
+    return nodes, np.array([0, n_bins], np.int32), make_histograms(nodes, grads[which], hesses[which])
+
+
+@pytest.mark.parametrize("largest", [2**15, 2**31, 2**62])
+def test_repeated_pairs_are_sent_once(largest):
+    nodes, bin_offsets, histograms = of_repeated_pairs(largest=largest)
+    (packed,) = assert_round_trip("packed", histograms, bin_offsets)
+    assert is_in_pairs(packed) and len(packed) < 0.75 * len(plain_bytes(nodes, histograms))
+
+
+def test_pairs_cost_about_the_entropy_of_their_sums(way):
+    """Rows of few leaves, features of few rows: as in the first trees."""
+    rng = np.random.default_rng(7)
+    n_entries, at_most = (20_000, 1.2) if way == "compiled" else (2_000, 1.4)
+    n_rows = rng.geometric(0.5, n_entries)
+    leaves = rng.uniform(0.05, 0.6, 12)
+    p = [leaves[rng.integers(0, 12, k)] for k in n_rows]
+    grads = [np.floor(rows * 2**15 + rng.random(len(rows))).sum() for rows in p]
+    hesses = [np.floor(rows * (1 - rows) * 2**17 + rng.random(len(rows))).sum() for rows in p]
+    bin_offsets = np.array([0, n_entries], np.int32)
+    histograms = make_histograms([list(range(n_entries))], grads, hesses)
+    (packed,) = assert_round_trip("packed", histograms, bin_offsets)
+    entropy = 0.0
+    for sums in (grads, hesses):
+        counts = np.unique(sums, return_counts=True)[1]
+        entropy -= counts @ np.log2(counts / n_entries) / 8
+    assert len(packed) < at_most * entropy
+
+
+@pytest.mark.parametrize("n_entries", [2, 3, 50, 1000])
+def test_equal_entries(n_entries):
+    nodes = [list(range(n_entries)), [], [1]]
+    sums = [-(2**62)] * (n_entries + 1), [2**62 - 1] * (n_entries + 1)
+    (packed,) = assert_round_trip("packed", make_histograms(nodes, *sums), np.array([0, n_entries], np.int32))
+    assert len(packed) < n_entries // 4 + 60
+
+
+def test_distinct_pairs_are_plain():
+    n_bins = 500
+    nodes = [list(range(n_bins)), list(range(0, n_bins, 2))]
+    histograms = make_histograms(nodes, np.arange(750) - 300, np.arange(750) + 1)
+    (packed,) = assert_round_trip("packed", histograms, np.array([0, n_bins], np.int32))
+    assert packed.tobytes() == plain_bytes(nodes, histograms)
 
 
 def test_a_constant_hessian_costs_few_bits():
@@ -191,6 +261,22 @@ def test_corrupt_histograms_are_refused_or_valid(drawn, codec, data):
 
 
 @settings(quick, max_examples=200)
+@given(data=st.data())
+def test_corrupt_pairs_are_refused_or_valid(data):
+    _, bin_offsets, histograms = of_repeated_pairs(n_nodes=2, n_bins=60, n_pairs=5)
+    (packed,) = histogram_codecs.encode_histograms("packed", histograms, bin_offsets)
+    assert is_in_pairs(packed)
+    for place in data.draw(st.lists(st.integers(0, len(packed) - 1), min_size=1, max_size=3)):
+        packed[place] = data.draw(st.integers(0, 255))
+    packed = packed[: data.draw(st.just(len(packed)) | st.integers(0, len(packed)))]
+    try:
+        back = histogram_codecs.decode_histograms("packed", (packed,), bin_offsets)
+    except ProtocolError:
+        return
+    assert_valid(back, bin_offsets)
+
+
+@settings(quick, max_examples=200)
 @given(packed=st.binary(max_size=40))
 def test_random_bytes_are_refused_or_valid(packed):
     bin_offsets = np.array([0, 5, 300], np.int32)
@@ -206,3 +292,8 @@ def test_counts_too_large_for_their_bytes_allocate_nothing():
     huge = streams.pack_streams(np.array([2**40, 0, 0], np.uint64))
     with pytest.raises(ProtocolError, match="values in"):
         histogram_codecs.decode_histograms("packed", (huge,), np.array([0, 5], np.int32))
+    for sizes in ([2**40, 0], [0, 2**40], [2**63, 2**63]):
+        head = np.array([1, 0, 64], np.uint64), np.array([2], np.uint64), np.array([0, 0], np.uint64)
+        packed = streams.pack_streams(*head, np.array(sizes, np.uint64))
+        with pytest.raises(ProtocolError, match="values in"):
+            histogram_codecs.decode_histograms("packed", (packed,), np.array([0, 5], np.int32))

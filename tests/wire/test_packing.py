@@ -9,10 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from psboost.errors import ProtocolError
+from psboost.kernels import classes, pairs
 from psboost.kernels import packing as kernels
 from psboost.wire import packing, streams
 from tests.naive import packing as naive
-from tests.plain import as_python
+from tests.plain import as_python, both_ways
 
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 BIG = 2**63
@@ -26,6 +27,7 @@ def way(request, monkeypatch):
     if request.param == "plain":
         for module in (packing, streams):
             monkeypatch.setattr(module, "kernels", as_python(kernels))
+        monkeypatch.setattr(streams, "classes", as_python(classes))
     return request.param
 
 
@@ -41,7 +43,7 @@ def long_lists(draw, values):
     return result
 
 
-# --- streams and ids
+# --- streams
 
 
 @quick
@@ -74,6 +76,128 @@ def test_a_block_of_zeros_is_a_byte_and_one_large_value_does_not_widen_a_block()
     values = np.full(128, 5, np.uint64)
     values[77] = 2**60
     assert len(streams.pack_streams(values)) == 3 + 128 * 3 // 8 + 9
+
+
+# --- streams by class
+
+
+@quick
+@given(values=long_lists(UNSIGNED), others=long_lists(UNSIGNED))
+def test_streams_by_class(values, others):
+    packed = streams.pack_streams(np.array(others, np.uint64), by_class=np.array(values, np.uint64))
+    assert packed.tobytes() == naive.pack_blocks(others) + naive.pack_by_class(values)
+    reader = streams.StreamReader(packed, "test")
+    assert reader.take(len(others)).tolist() == others
+    assert reader.take_by_class(len(values)).tolist() == values
+    reader.finish()
+
+
+def test_frequent_classes_have_short_words_and_no_word_is_too_long():
+    """Counts like Fibonacci's numbers make Huffman's code as long as it can be."""
+    values, few = [], (1, 1)
+    for n_bits in range(14):
+        values += [2**n_bits - 1] * few[0]
+        few = few[1], sum(few)
+    packed = streams.pack_streams(by_class=np.array(values, np.uint64))
+    assert packed.tobytes() == naive.pack_by_class(values)
+    assert streams.StreamReader(packed, "test").take_by_class(len(values)).tolist() == values
+    for some in ([0] * 800, [1] * 800):
+        assert len(streams.pack_streams(by_class=np.array(some, np.uint64))) <= 800 // 8 + 2
+
+
+def test_all_classes():
+    values = [2**n_bits - 1 for n_bits in range(65)] + [2**63] * 70
+    packed = streams.pack_streams(by_class=np.array(values, np.uint64))
+    assert packed.tobytes() == naive.pack_by_class(values)
+    assert streams.StreamReader(packed, "test").take_by_class(len(values)).tolist() == values
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        b"",  # no number of classes
+        b"\x42" + b"\x01" * 40,  # 66 classes
+        b"\x03\x11",  # lengths that are cut off
+        b"\x03\x11\x01\x00\x00",  # three words of one bit
+        b"\x01\x0b\x00\x00",  # a word of 11 bits
+        b"\x02\x10\xff",  # no word begins with a one
+        b"\x02\x00\x00",  # no word at all
+        b"\x02\x11\x55",  # fewer bits than values
+    ],
+)
+def test_codes_that_are_none(packed):
+    reader = streams.StreamReader(np.frombuffer(packed, np.uint8), "test")
+    with pytest.raises(ProtocolError, match="bytes"):
+        reader.take_by_class(9)
+
+
+@settings(quick, max_examples=200)
+@given(packed=st.binary(max_size=40), lengths=st.lists(st.integers(0, 10), max_size=12), n=st.integers(0, 400))
+def test_random_streams_by_class_are_refused_or_read(packed, lengths, n):
+    head = naive.bits_to_bytes([(len(lengths), 8)] + [(length, 4) for length in lengths])
+    for some in (packed, head + packed):
+        reader = streams.StreamReader(np.frombuffer(some, np.uint8), "test")
+        try:
+            assert len(reader.take_by_class(n)) == n
+        except ProtocolError as error:
+            assert "bytes" in str(error)
+        assert reader.position <= reader.n_bits
+
+
+# --- pairs
+
+
+@pytest.mark.parametrize("module", both_ways(pairs))
+@quick
+@given(
+    few=st.lists(st.tuples(SIGNED, st.integers(1, BIG - 1)), min_size=1, max_size=9),
+    picks=st.lists(st.integers(0, 8), max_size=150),
+    n_slots=st.sampled_from([1, 2, 8, 512]),
+)
+def test_pairs(module, few, picks, n_slots):
+    sums = [few[pick % len(few)] for pick in picks]
+    n = len(sums)
+    grads, hesses = (np.array([both[k] for both in sums], np.int64) for k in (0, 1))
+    numbers, counts, table = np.empty(n, np.uint32), np.empty(n + 1, np.uint32), np.empty(2 * n + 2, np.int64)
+    n_pairs = module.number_pairs(grads, hesses, np.zeros(n_slots, np.uint32), numbers, table, counts)
+    assert len(set(sums)) <= n_pairs <= n
+    assert [tuple(table[2 * number : 2 * number + 2]) for number in numbers.tolist()] == sums
+    assert counts[1 : n_pairs + 1].tolist() == [numbers.tolist().count(k + 1) for k in range(n_pairs)]
+    marks = naive.rank_pairs(numbers.tolist())
+    counts, kinds, ranks = counts[: n_pairs + 1], np.zeros(module.N_KINDS, np.int64), np.empty(n_pairs + 1, np.uint32)
+    ranked = np.empty(max(marks, default=0), np.int64), np.empty(max(marks, default=0), np.int64)
+    assert module.rank_pairs(counts, table, kinds, ranks, *ranked) == len(ranked[0])
+    n_others = marks.count(0)
+    assert kinds[1] == n_others
+    others, got = (np.empty(n_others + 1, np.int64), np.empty(n_others + 1, np.int64)), np.empty(n, np.uint64)
+    module.mark_pairs(grads, hesses, numbers, ranks, got, *others)
+    assert got.tolist() == marks
+    others = others[0][:n_others].copy(), others[1][:n_others].copy()
+    back = np.empty(n, np.int64), np.empty(n, np.int64)
+    assert module.join_pairs(got, *ranked, *others, *back)
+    assert list(zip(back[0].tolist(), back[1].tolist(), strict=True)) == sums
+    for shift in (0, 3):
+        codes = naive.fold_signs(grads.tolist(), shift) + naive.lower_counts([hess | 8 for hess in hesses.tolist()], shift)
+        table[1::2] |= 8
+        n_bits = module.count_bits(counts, table, np.uint64(shift), np.uint64(shift))
+        assert n_bits == sum(code.bit_length() for code in codes)
+    if n:
+        for wrong in (len(ranked[0]) + 1, 2**64 - 1, 0 if marks[-1] else 1):
+            got[-1] = wrong
+            assert not module.join_pairs(got, *ranked, *others, *back)
+
+
+@pytest.mark.parametrize("module", both_ways(pairs))
+def test_frequent_pairs_have_low_ranks(module):
+    counts = np.array([0, 1, 70, 2, 2**32 - 1, 1, 10**6, 63, 2], np.uint32)
+    kinds, ranks, table = np.zeros(module.N_KINDS, np.int64), np.empty(9, np.uint32), np.arange(18)
+    grads, hesses = np.empty(6, np.int64), np.empty(6, np.int64)
+    assert module.rank_pairs(counts, table, kinds, ranks, grads, hesses) == 6
+    assert ranks.tolist() == [0, 0, 3, 5, 1, 0, 2, 4, 6]
+    assert (grads.tolist(), hesses.tolist()) == ([8, 12, 4, 14, 6, 16], [9, 13, 5, 15, 7, 17])
+
+
+# --- integers and ids
 
 
 @quick
