@@ -220,7 +220,7 @@ def test_a_worker_that_errs_gives_another_model(fault, monkeypatch):
     expected = runs.model_text(psboost.train(**arguments))
     if fault == "offset":
         right = worker.round_gradients
-        monkeypatch.setattr(worker, "round_gradients", lambda *args: right(*args[:-1], 0))
+        monkeypatch.setattr(worker, "round_gradients", lambda *args, **out: right(*args[:-1], 0, **out))
     elif fault == "lost":
         right = server.HistogramMerger.sum
         first = lambda self, node, parts, total: right(self, node, parts[::2], total)  # noqa: E731

@@ -81,8 +81,8 @@ def rounding_key(seed: int, tree: int) -> np.uint64:
     return np.uint64(digest[0])
 
 
-def round_gradients(grads, hesses, steps: Steps, key: np.uint64, row_offset: int) -> np.ndarray:
-    """int64 (n_rows): grad and hess of each row as integers, packed as (grad << 32) + hess."""
-    packed = np.empty(len(grads), np.int64)
+def round_gradients(grads, hesses, steps: Steps, key: np.uint64, row_offset: int, *, packed=None) -> np.ndarray:
+    """int64 (n_rows): grad and hess of each row as integers, packed as (grad << 32) + hess; in `packed`, if it is given."""
+    packed = np.empty(len(grads), np.int64) if packed is None else packed
     kernels.round_gradients(grads, hesses, steps.grad, steps.hess, key, row_offset, packed)
     return packed

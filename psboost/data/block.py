@@ -43,10 +43,11 @@ class Block(ABC):
         return int(self.bin_offsets[-1])
 
     @abstractmethod
-    def clear_bits(self, feature: int, begin: int, end: int, node: int, node_of_row, rows, words) -> None:
+    def clear_bits(self, feature: int, begin: int, end: int, node: int, node_of_row, rows, share, words) -> None:
         """Clears the bit of every row of a node whose bin, counted within the feature, is one of begin .. end.
 
-        node_of_row int32 (n_rows); rows: the node's rows, in int32 arrays; words: see kernels.routing  # OUT
+        node_of_row int32 (n_rows); rows: the node's rows, in int32 arrays; share (i, n): only the i-th of n parts of them,
+        which together are all; words: see kernels.routing  # OUT
         """
 
 
@@ -66,10 +67,10 @@ class SparseBlock(Block):
     posting_offsets: np.ndarray
     posting_rows: np.ndarray
 
-    def clear_bits(self, feature, begin, end, node, node_of_row, rows, words):
+    def clear_bits(self, feature, begin, end, node, node_of_row, rows, share, words):
         first = int(self.bin_offsets[feature])
         low, high = self.posting_offsets[first + begin], self.posting_offsets[first + end]
-        routing_kernels.clear_bits(self.posting_rows[low:high], node_of_row, node, words)
+        routing_kernels.clear_bits(_share(self.posting_rows[low:high], share), node_of_row, node, words)
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,15 @@ class DenseBlock(Block):
     cells: np.ndarray
     stride: int
 
-    def clear_bits(self, feature, begin, end, node, node_of_row, rows, words):
+    def clear_bits(self, feature, begin, end, node, node_of_row, rows, share, words):
         for part in rows:
-            dense_kernels.clear_bits_dense(self.cells, self.n_features, feature, part, begin, end, words)
+            dense_kernels.clear_bits_dense(self.cells, self.n_features, feature, _share(part, share), begin, end, words)
+
+
+def _share(rows: np.ndarray, share: tuple[int, int]) -> np.ndarray:
+    """The i-th of n parts."""
+    i, n = share
+    return rows[len(rows) * i // n : len(rows) * (i + 1) // n]
 
 
 def build_block(

@@ -9,7 +9,7 @@ from psboost.errors import DataError
 from psboost.kernels import columns as kernels
 
 MAX_INT32 = np.iinfo(np.int32).max
-GROUP_CELLS = 1 << 22  # of a dense array, as many cells are turned into columns at a time
+GROUP_CELLS = 1 << 20  # of a dense array, as many cells are turned into columns at a time
 PIECE_CELLS = 1 << 18
 
 

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from psboost.data import zeros
 from psboost.data.columns import DenseColumns
-from psboost.data.source import Cells, DenseCells, Held, Source, check_parts
+from psboost.data.source import Cells, Counts, DenseCells, Held, Source, check_parts
 from psboost.errors import DataError
 from psboost.kernels import cells as kernels
 
@@ -85,6 +85,23 @@ class DenseSource(_RowSource):
         rule = self.zero_as_missing
         columns = DenseColumns(self._matrix[begin:end], keep, zeros.keeps_zeros(rule), zeros.keeps_nan(rule))
         return Held(columns, *self._rows_of(begin, end), bytes_read=0)
+
+    def count(self, span):
+        begin, end = span
+        keeps_zeros, keeps_nan = zeros.keeps_zeros(self.zero_as_missing), zeros.keeps_nan(self.zero_as_missing)
+        counts, stores_zeros = np.zeros(self._n_columns, np.int64), False
+        for piece in self.pieces(span):
+            n_zeros = len(piece.values) - np.count_nonzero(piece.values, axis=0)
+            stores_zeros = stores_zeros or bool(n_zeros.any())
+            counts += len(piece.values) - (0 if keeps_zeros else n_zeros)
+            if not keeps_nan:
+                counts -= np.count_nonzero(np.isnan(piece.values), axis=0)
+        features = np.flatnonzero(counts)
+        labels, weights = self._rows_of(begin, end)
+        return Counts(
+            features=features, counts=counts[features], stores_zeros=stores_zeros, n_rows=end - begin,
+            n_values=int(counts.sum()), n_features=self._n_features, labels=labels, weights=weights, bytes_read=0,
+        )  # fmt: skip
 
     def pieces(self, span) -> Iterator[DenseCells]:
         begin, end = span

@@ -17,19 +17,23 @@ def _mix(x):
 
 @kernel(void(IN[float32], IN[float64], IN[float64], OUT[float64], OUT[float64]))
 def logistic_gradients(margins, labels, weights, grads, hesses):
-    """grad = (p - y) w and hess = p (1 - p) w of the log loss, p = 1 / (1 + exp(-margin))."""
+    """grad = (p - y) w and hess = p (1 - p) w of the log loss, p = 1 / (1 + exp(-margin)). A single weight is all rows'."""
+    step = int64(len(weights) > 1)
     for i in range(len(labels)):
         p = 1.0 / (1.0 + math.exp(-float64(margins[i])))
-        grads[i] = (p - labels[i]) * weights[i]
-        hesses[i] = max(p * (1.0 - p), 1e-16) * weights[i]
+        weight = weights[step * i]
+        grads[i] = (p - labels[i]) * weight
+        hesses[i] = max(p * (1.0 - p), 1e-16) * weight
 
 
 @kernel(void(IN[float32], IN[float64], IN[float64], OUT[float64], OUT[float64]))
 def squared_gradients(margins, labels, weights, grads, hesses):
-    """grad = (margin - y) w and hess = w of half the squared error."""
+    """grad = (margin - y) w and hess = w of half the squared error. A single weight is all rows'."""
+    step = int64(len(weights) > 1)
     for i in range(len(labels)):
-        grads[i] = (float64(margins[i]) - labels[i]) * weights[i]
-        hesses[i] = weights[i]
+        weight = weights[step * i]
+        grads[i] = (float64(margins[i]) - labels[i]) * weight
+        hesses[i] = weight
 
 
 @kernel(void(IN[float64], IN[float64], float64, float64, uint64, int64, OUT[int64]))

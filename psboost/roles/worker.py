@@ -54,7 +54,7 @@ class Shard:
 
     n_train: int
     labels: np.ndarray  # float64 (n_rows), as the loss wants them
-    weights: np.ndarray  # float64 (n_train)
+    weights: np.ndarray  # float64 (n_train), or a single one for all
     columns: AnyColumns  # features in internal order
 
 
@@ -189,6 +189,7 @@ class Worker(Role):
         self._bin_offsets = np.concatenate([*of_parts, first_bins[-1:]]).astype(np.int32)
         self._margins = np.zeros(self._n_rows, np.float32)
         self._grads, self._hesses = np.empty(self._n_train), np.empty(self._n_train)
+        self._packed = np.empty(self._n_train, np.int64)
         self._node_of_row = np.zeros(self._n_rows, np.int32)
         self._train = RowPartition(0, self._n_train, self._node_of_row)
         self._eval = RowPartition(self._n_train, self._n_rows, self._node_of_row)
@@ -224,7 +225,7 @@ class Worker(Role):
             self._bounds = Bounds(start.max_grad, start.max_hess)
         steps = job.steps(self._bounds, self._n_rows_of_all)
         with self.stage("gradients"):
-            self._packed = self._round_gradients(steps, rounding_key(job.seed, tree))
+            self._round_gradients(steps, rounding_key(job.seed, tree))
         for part in self._parts:
             if part.finder is not None:
                 part.finder.start_tree(steps)
@@ -271,19 +272,19 @@ class Worker(Role):
 
     def _update_gradients(self) -> None:
         def update(rows: slice) -> None:
+            weights = self._weights_of_rows if len(self._weights_of_rows) == 1 else self._weights_of_rows[rows]
             self._job.loss.gradients(
-                self._margins[rows], self._labels_of_rows[rows], self._weights_of_rows[rows], self._grads[rows],
-                self._hesses[rows],
-            )  # fmt: skip
+                self._margins[rows], self._labels_of_rows[rows], weights, self._grads[rows], self._hesses[rows]
+            )
 
         self._all(update, self._chunks)
 
-    def _round_gradients(self, steps: Steps, key: np.uint64) -> np.ndarray:
-        def rounded(rows: slice) -> np.ndarray:
-            return round_gradients(self._grads[rows], self._hesses[rows], steps, key, self._row_offset + rows.start)
+    def _round_gradients(self, steps: Steps, key: np.uint64) -> None:
+        def write(rows: slice) -> None:
+            grads, hesses, packed = self._grads[rows], self._hesses[rows], self._packed[rows]
+            round_gradients(grads, hesses, steps, key, self._row_offset + rows.start, packed=packed)
 
-        parts = self._all(rounded, self._chunks)
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        self._all(write, self._chunks)
 
     # living features: one list for each open node, of one array for each server: the features that lived in its parent
 
@@ -334,9 +335,7 @@ class Worker(Role):
         mine = np.flatnonzero(splits.shards == self._c)
         with self.stage("route"):
             n_threads = self._job.n_threads
-            words = reduce(
-                np.bitwise_and, self._all(lambda t: self._bits(splits, mine[t::n_threads]), range(n_threads))
-            )
+            words = reduce(np.bitwise_and, self._all(lambda t: self._bits(splits, mine, t), range(n_threads)))
         if not self._job.routes:
             return words
         router = self._job.router_of(self._r)
@@ -352,8 +351,8 @@ class Worker(Role):
         [routed] = yield from self.gather(RouteRows, [router], tree=tree, level=level)
         return unpack_bitvector(routed.form, routed.bits, self._n_rows)
 
-    def _bits(self, splits: ApplySplits, mine: np.ndarray) -> np.ndarray:
-        """The bitvector of the shard's rows by the splits `mine` alone."""
+    def _bits(self, splits: ApplySplits, mine: np.ndarray, thread: int) -> np.ndarray:
+        """The bitvector of the shard's rows by the splits `mine` alone, as far as one thread looks at the rows."""
         words = np.full(n_words(self._n_rows), ~np.uint64(0))
         ends = [part.end for part in self._parts]
         for k in mine.tolist():
@@ -362,7 +361,7 @@ class Worker(Role):
             rows = [partition.rows(node) for partition in (self._train, self._eval)]
             part.clear_deviating(
                 feature, int(splits.bins[k]) + 1, bool(splits.default_left[k]), bool(splits.unstored_left[k]),
-                node, self._node_of_row, rows, words,
+                node, self._node_of_row, rows, (thread, self._job.n_threads), words,
             )  # fmt: skip
         return words
 
@@ -406,5 +405,5 @@ class Worker(Role):
 
 
 def _weights(part: Held | Counts) -> np.ndarray:
-    """float64: the rows' weights, 1 where none are given."""
-    return np.ones(len(part.labels)) if part.weights is None else part.weights
+    """float64: the rows' weights; a single 1 if none are given."""
+    return np.ones(min(1, len(part.labels))) if part.weights is None else part.weights

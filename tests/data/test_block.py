@@ -89,7 +89,8 @@ def check_clear_bits(dense, sparse, feature, begin, end):
     found = []
     for block in (dense, sparse):
         words = np.full(1 + dense.n_rows // 64, ~np.uint64(0))
-        block.clear_bits(feature, begin, end, 1, node_of_row, rows, words)
+        for i in range(3):
+            block.clear_bits(feature, begin, end, 1, node_of_row, rows, (i, 3), words)
         found.append(words.tolist())
     first = sparse.bin_offsets[feature]
     leave = sparse.posting_rows[sparse.posting_offsets[first + begin] : sparse.posting_offsets[first + end]]
