@@ -69,7 +69,7 @@ def _train_psboost(X, y, job: dict) -> tuple[dict, object]:
     clock = Clock()
     forest = psboost_train(
         PARAMETERS | job.get("parameters", {}), X, y, num_boost_round=job["rounds"],
-        grid=tuple(job.get("grid", (1, job["threads"]))), servers=job.get("servers", 1),
+        grid=tuple(job.get("grid", (1, 1))), servers=job.get("servers", 1), threads=job["threads"],
         callbacks=[lambda _: trees.append(clock()) and None],
     )  # fmt: skip
     result = {"binned": binned[0], "trees": trees, "total": clock(), "bytes": forest.report["bytes"]}

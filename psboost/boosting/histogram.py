@@ -175,14 +175,16 @@ class DenseBuilder(HistogramBuilder):
         self._wide = np.zeros((len(bin_offsets) - 1) * stride, np.int64)
 
     def sum(self, rows, packed):
-        sums = np.zeros(3, np.int64)
+        sums = np.zeros(5, np.int64)
         kernels.sum_packed(rows, packed, sums)
-        total = Total(*sums.tolist())
+        *total, most_grad, most_hess = sums.tolist()
+        total = Total(*total)
+        n_fit = len(rows)
+        if total.needs_pairs:
+            n_fit = min(_GRADS_FIT // (most_grad + 1), _HESSES_FIT // (most_hess + 1), len(rows) - 1)
         acc = self._acc(total.needs_pairs)
         acc.fill(0)
-        dense_kernels.build_dense(
-            self._cells, self._stride, self._bin_offsets, rows, packed, total.needs_pairs, self._wide, acc
-        )
+        dense_kernels.build_dense(self._cells, self._stride, self._bin_offsets, rows, packed, n_fit, self._wide, acc)
         return NodeSums(acc, total.needs_pairs, total)
 
     def _n_stored(self, rows):
@@ -200,10 +202,10 @@ class SparseBuilder(HistogramBuilder):
 
     def sum(self, rows, packed):
         self._clear()
-        sums = np.zeros(3, np.int64)
+        sums = np.zeros(5, np.int64)
         kernels.sum_packed(rows, packed, sums)
         n_stored = len(rows) * len(self._bins) // max(1, len(self._indptr) - 1)  # about
-        total = Total(*sums.tolist())
+        total = Total(*sums[:3].tolist())
         pairs = total.needs_pairs
         acc = self._acc(pairs)
         if self._is_by_bins(n_stored):

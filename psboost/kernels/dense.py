@@ -5,14 +5,14 @@
     stride  more than the greatest cell: a feature's sums lie at f * stride + cell of a wide accumulator
 """
 
-from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, uint8, uint16, uint64, void
-from psboost.kernels.prefetch import prefetch
+from psboost.kernels.compile import IN, OUT, inline, int32, int64, kernel, uint8, uint16, uint64, void
+from psboost.kernels.prefetch import load_word, prefetch
 
 _CODES = (uint8, uint16)
 _LOW = 0xFFFFFFFF
 _AHEAD = uint64(16)  # how many rows ahead a row's cells are asked for: a node's rows are far apart
-_CHUNK = 4096  # rows whose sums, if they fit, are added while packed
-_GRADS_FIT, _HESSES_FIT = 1 << 31, 1 << 32  # as in boosting.histogram: less than this, and no packed sum overflows
+_BYTE = uint64(255)
+_FEW = 1024  # rows: if no more fit one slot, moving what they come to takes longer than they do
 
 
 @kernel([void(IN[int64], IN[int32], IN[int32], int64, IN[int32], OUT[code]) for code in _CODES])
@@ -65,30 +65,21 @@ def _move(bin_offsets, stride, pairs, wide, acc):
             wide[slot] = 0  # of the cells that are not stored
 
 
-@inline
-def _fits_packed(rows, begin, end, packed):
-    """Whether the sums of rows[begin : end] fit one slot."""
-    size, hess = int64(0), int64(0)
-    for i in range(begin, end):
-        value = packed[uint64(rows[i])]
-        size += abs(value >> int64(32))
-        hess += value & int64(_LOW)
-    return size < _GRADS_FIT and hess < _HESSES_FIT
-
-
-@kernel([void(IN[code], int64, IN[int32], IN[int32], IN[int64], boolean, OUT[int64], OUT[int64]) for code in _CODES])
-def build_dense(cells, stride, bin_offsets, rows, packed, pairs, wide, acc):
+@kernel([void(IN[code], int64, IN[int32], IN[int32], IN[int64], int64, OUT[int64], OUT[int64]) for code in _CODES])
+def build_dense(cells, stride, bin_offsets, rows, packed, n_fit, wide, acc):
     """acc[b] += packed[row] for every bin b that a row of `rows` holds (kernels.histograms says what packed and pairs are).
 
-    wide  n_features * stride slots, all 0 before and after  # OUT
+    n_fit  so many rows' sums certainly fit one slot; with fewer than there are rows, acc is in pairs
+    wide   n_features * stride slots, all 0 before and after  # OUT
     """
     n_features, width, n_rows = uint64(len(bin_offsets) - 1), uint64(stride), uint64(len(rows))
-    chunk = uint64(_CHUNK) if pairs else max(n_rows, uint64(1))
-    for begin in range(uint64(0), n_rows, chunk):
-        end = min(begin + chunk, n_rows)
-        if pairs and not _fits_packed(rows, begin, end, packed):
-            _add_pairs(cells, n_features, bin_offsets, rows, begin, end, packed, acc)
-            continue
+    n_whole = n_features - n_features % uint64(8) if cells.itemsize == 1 else uint64(0)
+    pairs = n_fit < len(rows)
+    if pairs and n_fit < _FEW:
+        _add_pairs(cells, n_features, bin_offsets, rows, uint64(0), n_rows, packed, acc)
+        return
+    for begin in range(uint64(0), n_rows, uint64(max(n_fit, 1))):
+        end = min(begin + uint64(n_fit), n_rows)
         for i in range(begin, end):  # not in a function of its own: even inlined, it would take a third more time
             if i + _AHEAD < end:
                 ahead = uint64(rows[i + _AHEAD])
@@ -96,9 +87,21 @@ def build_dense(cells, stride, bin_offsets, rows, packed, pairs, wide, acc):
                 prefetch(cells, ahead * n_features)
                 prefetch(cells, ahead * n_features + n_features - uint64(1))
             row = uint64(rows[i])
-            value, base = packed[row], row * n_features
-            for f in range(n_features):
-                wide[f * width + uint64(cells[base + f])] += value
+            value, base, slot = packed[row], row * n_features, uint64(0)
+            for at in range(base, base + n_whole, uint64(8)):  # eight cells by one load
+                word = load_word(cells, at)
+                wide[slot + (word & _BYTE)] += value
+                wide[slot + width + ((word >> uint64(8)) & _BYTE)] += value
+                wide[slot + uint64(2) * width + ((word >> uint64(16)) & _BYTE)] += value
+                wide[slot + uint64(3) * width + ((word >> uint64(24)) & _BYTE)] += value
+                wide[slot + uint64(4) * width + ((word >> uint64(32)) & _BYTE)] += value
+                wide[slot + uint64(5) * width + ((word >> uint64(40)) & _BYTE)] += value
+                wide[slot + uint64(6) * width + ((word >> uint64(48)) & _BYTE)] += value
+                wide[slot + uint64(7) * width + (word >> uint64(56))] += value
+                slot += uint64(8) * width
+            for at in range(base + n_whole, base + n_features):
+                wide[slot + uint64(cells[at])] += value
+                slot += width
         _move(bin_offsets, width, pairs, wide, acc)
 
 

@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 from psboost.kernels.compile import IN, OUT, float32, float64, inline, int32, int64, kernel, uint64, void
 
 _HALF = 1.0 / 4294967296.0  # 2^-32: a 32-bit word as a fraction of 1
@@ -60,5 +62,5 @@ def sum_rows(grads, hesses, rows, grad_step, hess_step, sums):
     """Adds grad / grad_step and hess / hess_step of `rows`, each rounded to the nearest integer, to sums[0:2]."""
     per_grad, per_hess = 1.0 / grad_step, 1.0 / hess_step
     for row in rows:
-        sums[0] += int64(round(grads[row] * per_grad))
-        sums[1] += int64(round(hesses[row] * per_hess))
+        sums[0] += int64(np.rint(grads[row] * per_grad))
+        sums[1] += int64(np.rint(hesses[row] * per_hess))

@@ -149,15 +149,17 @@ def clear_pairs(bins, first_bin, acc):
 
 @kernel(void(IN[int32], IN[int64], OUT[int64]))
 def sum_packed(rows, packed, sums):
-    """Sets sums[0:3] to the grads, the hesses and the absolute grads of `rows`."""
-    grads, hesses, sizes = int64(0), int64(0), int64(0)
+    """Sets sums[0:5] to the grads, the hesses and the absolute grads of `rows`; the greatest absolute grad and hess."""
+    grads, hesses, sizes, most_grad, most_hess = int64(0), int64(0), int64(0), int64(0), int64(0)
     for k in range(len(rows)):
         value = packed[uint64(rows[k])]
         grad = value >> int64(32)
+        hess, size = value & int64(_LOW), abs(grad)
         grads += grad
-        hesses += value & int64(_LOW)
-        sizes += abs(grad)
-    sums[0], sums[1], sums[2] = grads, hesses, sizes
+        hesses += hess
+        sizes += size
+        most_grad, most_hess = max(most_grad, size), max(most_hess, hess)
+    sums[0], sums[1], sums[2], sums[3], sums[4] = grads, hesses, sizes, most_grad, most_hess
 
 
 @inline

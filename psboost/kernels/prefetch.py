@@ -1,10 +1,10 @@
-"""Knows how to ask for memory ahead of its use; does not know what lies there."""
+"""Knows how memory is asked for ahead of its use, and read eight bytes at a time; does not know what lies there."""
 
 from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-from psboost.kernels.compile import void
+from psboost.kernels.compile import uint64, void
 
 _READ, _KEEP, _DATA = 0, 3, 1
 
@@ -30,3 +30,23 @@ def _prefetch(typing_context, array, index):
 @overload(prefetch)
 def _compiled(array, index):
     return lambda array, index: _prefetch(array, index)
+
+
+def load_word(array, index):
+    """The eight bytes (little-endian uint64) that begin at array[index], aligned or not. They must be there."""
+    return int.from_bytes(array[int(index) :].tobytes()[:8], "little")
+
+
+@intrinsic
+def _load_word(typing_context, array, index):
+    def generate(context, builder, signature, args):
+        view = cgutils.create_struct_proxy(array)(context, builder, value=args[0])
+        address = builder.bitcast(builder.gep(view.data, [args[1]]), ir.IntType(64).as_pointer())
+        return builder.load(address, align=1)
+
+    return uint64(array, index), generate
+
+
+@overload(load_word)
+def _compiled_load_word(array, index):
+    return lambda array, index: _load_word(array, index)

@@ -90,11 +90,12 @@ def test_build_and_extract(kernels, block, features, begin):
 @given(blocks())
 def test_sums_of_a_node(kernels, block):
     _, _, which, packed = arrays(*block)
-    sums = np.array([-5, 7, 9])
+    sums = np.array([-5, 7, 9, 11, 13])
     kernels.sum_packed(which, packed, sums)
     values = block[1]
     expected = naive.sums(block[2], values)
-    assert sums.tolist() == [*expected, sum(abs(values[row][0]) for row in block[2])]
+    sizes, hesses = [abs(values[row][0]) for row in block[2]], [values[row][1] for row in block[2]]
+    assert sums.tolist() == [*expected, sum(sizes), max(sizes, default=0), max(hesses, default=0)]
 
 
 HISTOGRAMS = st.dictionaries(
