@@ -23,7 +23,7 @@ TABLES = {  # measure: what is in its table
     "raw wall": "**On four nodes, from the start of the processes to 20 trees.**",
 }
 BY_SHAPE = {  # measure: how its lines begin
-    "scaling": "seconds a tree on one thread, over those on two (1x2 grid)",
+    "scaling": "seconds a tree on one thread, over those on two",
     "growth": "",
     "entropy": "histograms of a 2x2 grid: ",
 }
