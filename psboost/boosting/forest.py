@@ -22,8 +22,6 @@ from psboost.errors import ModelError
 from psboost.kernels import scoring
 
 MAX_FEATURES = 2**63 - 1
-PART_ROWS = 1 << 16  # rows of a matrix that are scored at a time
-PART_BYTES = 1 << 26  # bytes of a file
 RT_EPS = np.float32(1e-6)  # XGBoost keeps a base_score that is a probability so far from 0 and 1
 
 # objective: is base_score a probability, is the prediction one
@@ -204,21 +202,20 @@ class Forest:
         if rule == zeros.UNSTORED and not sparse.issparse(X):
             rule = False  # the same for a matrix that stores every cell, and then its zeros need not be handed over
         source = open_source(X, zero_as_missing=rule)
-        n_rows, n_columns = np.shape(X)
-        self._check_width("X", n_columns, exact=True)
-        return self._predict_source(source, -(-n_rows // PART_ROWS))
+        self._check_width("X", np.shape(X)[1], exact=True)
+        return self._predict_source(source)
 
     def _predict_file(self, path, index_base) -> np.ndarray:
         source = open_source(path, index_base=index_base, zero_as_missing=self.zero_as_missing)
-        return self._predict_source(source, -(-os.path.getsize(path) // PART_BYTES))
+        return self._predict_source(source)
 
-    def _predict_source(self, source, n_parts) -> np.ndarray:
+    def _predict_source(self, source) -> np.ndarray:
         scorer = self._scorer(source.zero_as_missing)
         parts = []
-        for span in source.spans(max(n_parts, 1)):
-            for rows in source.pieces(span):
-                self._check_width(source.name, rows.n_features, exact=source.name.endswith(".npz"))
-                parts.append(scorer.margins(rows))
+        [whole] = source.spans(1)
+        for rows in source.pieces(whole):
+            self._check_width(source.name, rows.n_features, exact=source.name.endswith(".npz"))
+            parts.append(scorer.margins(rows))
         return np.concatenate(parts)
 
     def _scorer(self, rule) -> Scorer:

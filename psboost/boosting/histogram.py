@@ -60,14 +60,15 @@ class Histograms:
             _join([self.hesses[part] for part in parts], np.int64),
         )
 
-
     @staticmethod
-    def side_by_side(parts: list["Histograms"], first_bins: list[int]) -> "Histograms":
-        """The histograms of the same nodes over several ranges of bins, the first of which is first_bins[i]."""
+    def join(parts: list["Histograms"], first_bins: list[int]) -> "Histograms":
+        """The histograms of the same nodes over ranges of bins that follow each other, range i from first_bins[i] on."""
+        if len(parts) == 1:
+            return parts[0]
         offsets = sum(part.offsets for part in parts)
         columns: list[list[np.ndarray]] = [[], [], []]
         for i in range(parts[0].n_nodes):
-            for first, part in zip(first_bins, parts, strict=False):
+            for first, part in zip(first_bins, parts, strict=True):
                 bins, grads, hesses = part.node(i)
                 for column, entries in zip(columns, (bins + np.int32(first), grads, hesses), strict=True):
                     column.append(entries)
@@ -154,6 +155,14 @@ class HistogramBuilder(ABC):
         n_bins = int((self._bin_offsets[features + 1] - self._bin_offsets[features]).sum())
         return min(n_bins, self._n_stored(rows))
 
+    @staticmethod
+    def _sum_rows(rows: np.ndarray, packed: np.ndarray) -> tuple[Total, int, int]:
+        """What `rows` come to; the greatest absolute grad and hess of a row."""
+        sums = np.zeros(5, np.int64)
+        kernels.sum_packed(rows, packed, sums)
+        *total, most_grad, most_hess = sums.tolist()
+        return Total(*total), most_grad, most_hess
+
     @abstractmethod
     def _n_stored(self, rows: np.ndarray) -> int:
         """How many cells `rows` store, at most."""
@@ -175,10 +184,7 @@ class DenseBuilder(HistogramBuilder):
         self._wide = np.zeros((len(bin_offsets) - 1) * stride, np.int64)
 
     def sum(self, rows, packed):
-        sums = np.zeros(5, np.int64)
-        kernels.sum_packed(rows, packed, sums)
-        *total, most_grad, most_hess = sums.tolist()
-        total = Total(*total)
+        total, most_grad, most_hess = self._sum_rows(rows, packed)
         n_fit = len(rows)
         if total.needs_pairs:
             n_fit = min(_GRADS_FIT // (most_grad + 1), _HESSES_FIT // (most_hess + 1), len(rows) - 1)
@@ -202,10 +208,8 @@ class SparseBuilder(HistogramBuilder):
 
     def sum(self, rows, packed):
         self._clear()
-        sums = np.zeros(5, np.int64)
-        kernels.sum_packed(rows, packed, sums)
+        total, _, _ = self._sum_rows(rows, packed)
         n_stored = len(rows) * len(self._bins) // max(1, len(self._indptr) - 1)  # about
-        total = Total(*sums[:3].tolist())
         pairs = total.needs_pairs
         acc = self._acc(pairs)
         if self._is_by_bins(n_stored):

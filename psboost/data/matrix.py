@@ -104,20 +104,22 @@ class DenseSource(_RowSource):
         )  # fmt: skip
 
     def pieces(self, span) -> Iterator[DenseCells]:
-        begin, end = span
-        step = max(1, PIECE_CELLS // max(1, self._n_columns))
-        for row in range(begin, max(end, begin + 1), step):
+        for row, stop in self._cut(span):
             with np.errstate(over="ignore", under="ignore"):
-                values = np.require(self._matrix[row : min(row + step, end)], np.float32, ["A"])
+                values = np.require(self._matrix[row:stop], np.float32, ["A"])
             if kernels.first_infinite(values.ravel(order="K")) >= 0:
-                next(self._cells((row, min(row + step, end))))  # names the cell
+                next(self._cells((row, stop)))  # names the cell
             yield DenseCells(values, self._n_features)
 
-    def _cells(self, span) -> Iterator[Cells]:
+    def _cut(self, span) -> Iterator[tuple[int, int]]:
+        """Begin and end of the pieces of a span; at least one."""
         begin, end = span
         step = max(1, PIECE_CELLS // max(1, self._n_columns))
         for row in range(begin, max(end, begin + 1), step):
-            stop = min(row + step, end)
+            yield row, min(row + step, end)
+
+    def _cells(self, span) -> Iterator[Cells]:
+        for row, stop in self._cut(span):
             block = _float32(self._matrix[row:stop])
             stored = np.ones(block.shape, bool) if zeros.keeps_zeros(self.zero_as_missing) else block != 0
             indptr = np.zeros(stop - row + 1, np.int64)

@@ -124,7 +124,7 @@ class Sketches:
         return Sketches(
             max_bin,
             kind,
-            _side_by_side([part.runs for part in parts]),
+            _concatenate([part.runs for part in parts]),
             np.concatenate([np.empty(0, np.int64), *(part.n_missing for part in parts)]),
             {at + f: kll for at, part in zip(first_features, parts, strict=False) for f, kll in part.klls.items()},
         )
@@ -367,7 +367,7 @@ def _join(pieces: list[_Runs]) -> _Runs:
     return _Runs(joined, values, counts)
 
 
-def _side_by_side(pieces: list[_Runs]) -> _Runs:
+def _concatenate(pieces: list[_Runs]) -> _Runs:
     """The runs of the features of one piece after another's."""
     lengths = np.concatenate([np.empty(0, np.int64), *(np.diff(piece.offsets) for piece in pieces)])
     return _Runs(

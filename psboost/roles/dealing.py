@@ -132,6 +132,7 @@ class Dealing:
             mine, load = ids[shards == c], np.minimum(counts[shards == c], job.parameters.max_bin)
             if not job.merges:  # a thread reads all values and searches the bins, a server has the bins alone
                 load = counts[shards == c] + _VALUES_PER_BIN * load
+                load_of_ranges[:] = 0  # each worker has threads of its own
             ranges = np.empty(len(mine), np.int32)
             deal(load, load_of_ranges, ranges)
             by_range = np.argsort(ranges, kind="stable")

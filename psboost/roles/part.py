@@ -3,7 +3,7 @@
 import numpy as np
 
 from psboost.boosting.growth import feature_range
-from psboost.boosting.histogram import HistogramBuilder, Histograms
+from psboost.boosting.histogram import HistogramBuilder
 from psboost.boosting.split import Proposals, SplitFinder, SplitRule
 from psboost.data.block import build_block
 from psboost.data.columns import AnyColumns
@@ -57,11 +57,3 @@ class Part:
             ranges.append((n_cuts, n_cuts + 1))
         for begin, end in ranges:
             block.clear_bits(feature, begin, end, node, node_of_row, rows, share, words)
-
-
-def side_by_side(parts: list[Part], built: list[Histograms]) -> Histograms:
-    """The histograms of all parts' features, the parts' one after another."""
-    if len(built) == 1:
-        return built[0]
-    first_bins = np.cumsum([0, *(part.block.n_bins for part in parts)])
-    return Histograms.side_by_side(built, first_bins.tolist())

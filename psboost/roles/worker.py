@@ -12,6 +12,7 @@ from psboost.boosting.losses import Bounds
 from psboost.boosting.partition import RowPartition, n_words
 from psboost.boosting.split import best_of
 from psboost.data import zeros
+from psboost.data.block import bin_offsets_of
 from psboost.data.columns import AnyColumns, stack_columns
 from psboost.data.sketches import CutPoints, Sketches
 from psboost.data.source import Counts, Held, Source
@@ -19,7 +20,7 @@ from psboost.errors import DataError
 from psboost.kernels import gradients as gradient_kernels
 from psboost.kernels import routing as routing_kernels
 from psboost.roles.job import Job
-from psboost.roles.part import Part, side_by_side
+from psboost.roles.part import Part
 from psboost.roles.role import COORDINATOR, Role, worker_name
 from psboost.wire.histogram_codecs import encode_histograms
 from psboost.wire.messages import (
@@ -82,7 +83,7 @@ class Worker(Role):
         cut_points = yield from self._find_cut_points(deal, shard)
         with self.stage("bin"):
             self._parts = self._all(partial(self._make_part, shard.columns, cut_points), self._ranges)
-        self._set_up(deal, shard)
+        self._set_up(deal, shard, cut_points)
         del shard
         yield from self._start_margins()
         for self.tree in range(job.n_rounds):
@@ -177,16 +178,15 @@ class Worker(Role):
         points, ids = cut_points.part(begin, end), self._ids[begin:end]
         return Part(begin, end, columns, points, job.zero_as_missing, ids, self._c, rule)
 
-    def _set_up(self, deal: DealFeatures, shard: Shard) -> None:
+    def _set_up(self, deal: DealFeatures, shard: Shard, cut_points: CutPoints) -> None:
         job = self._job
         self._n_train, self._n_rows = shard.n_train, shard.columns.n_rows
         self._n_rows_of_all, self._row_offset = deal.n_rows, deal.row_offset
         self._labels_of_rows, self._weights_of_rows = shard.labels, shard.weights
         self._bounds = job.loss.bounds(deal.max_weight, deal.max_label)
         self._range_offsets = deal.range_offsets
-        first_bins = np.cumsum([0, *(part.block.n_bins for part in self._parts)])
-        of_parts = [part.block.bin_offsets[:-1] + first for part, first in zip(self._parts, first_bins, strict=False)]
-        self._bin_offsets = np.concatenate([*of_parts, first_bins[-1:]]).astype(np.int32)
+        if job.merges:
+            self._bin_offsets = bin_offsets_of(cut_points)
         self._margins = np.zeros(self._n_rows, np.float32)
         self._grads, self._hesses = np.empty(self._n_train), np.empty(self._n_train)
         self._packed = np.empty(self._n_train, np.int64)
@@ -226,8 +226,8 @@ class Worker(Role):
         steps = job.steps(self._bounds, self._n_rows_of_all)
         with self.stage("gradients"):
             self._round_gradients(steps, rounding_key(job.seed, tree))
-        for part in self._parts:
-            if part.finder is not None:
+        if not job.merges:
+            for part in self._parts:
                 part.finder.start_tree(steps)
         for partition in (self._train, self._eval):
             partition.reset()
@@ -260,13 +260,13 @@ class Worker(Role):
                 break
             if self._job.merges:
                 living = self._living_of_children(living, positions, splits)
+            else:
+                for part in self._parts:
+                    part.finder.apply(positions, [bool(b) for b in splits.build_left])
             build = [
                 left if build_left else right
                 for (_, left, right), build_left in zip(children, splits.build_left, strict=True)
             ]
-            for part in self._parts:
-                if part.finder is not None:
-                    part.finder.apply(positions, [bool(b) for b in splits.build_left])
             level += 1
         yield from self._close(tree, sorted(leaves), steps)
 
@@ -315,7 +315,8 @@ class Worker(Role):
         with self.stage("build"):
             built = self._all(lambda part, own: part.build(rows, list(own), self._packed), self._parts, of_parts)
             totals = built[0][1]
-            built = side_by_side(self._parts, [histograms for histograms, _ in built])
+            first_bins = [int(self._bin_offsets[part.begin]) for part in self._parts]
+            built = Histograms.join([histograms for histograms, _ in built], first_bins)
         with self.stage("encode"):
             encoded = self._all(partial(self._encode, built), range(self._job.n_servers))
         for server, arrays in zip(self._job.servers, encoded, strict=True):

@@ -67,7 +67,7 @@ def test_rows_in_parts_and_no_rows(rule, monkeypatch):
     X, stored = naive.random_rows(rng, 50, 7)
     csr = naive.to_csr(X, stored)
     whole = forest.predict(X), forest.predict(csr)
-    monkeypatch.setattr("psboost.boosting.forest.PART_ROWS", 7)
+    monkeypatch.setattr("psboost.data.matrix.PIECE_CELLS", 49)
     np.testing.assert_array_equal(forest.predict(X), whole[0])
     np.testing.assert_array_equal(forest.predict(csr), whole[1])
     for nothing in (X[:0], csr[:0]):
