@@ -14,12 +14,11 @@ from psboost.cluster.runner import Listener
 from psboost.cluster.threads import side_by_side
 from psboost.data.bin_mapper import BinMapper
 from psboost.errors import ProtocolError
-from psboost.roles.coordinator import Coordinator, Round, Training
+from psboost.roles.cast import make_coordinator, make_role
+from psboost.roles.coordinator import Round, Training
 from psboost.roles.job import Grid, Job
 from psboost.roles.predicting import PredictionCoordinator, PredictionServer, PredictionWorker
 from psboost.roles.role import COORDINATOR, Role
-from psboost.roles.server import Server
-from psboost.roles.worker import Worker
 
 
 def train_in_processes(
@@ -47,7 +46,7 @@ def train_in_processes(
             return None
         return on_round(replace(round_, bytes_sent=heard[0].bytes_sent, seconds=heard[0].seconds))
 
-    coordinator = Coordinator(job, stopwatch, with_costs, bin_mapper)
+    coordinator = make_coordinator(job, stopwatch, with_costs, bin_mapper)
     spec = {
         "task": "train",
         "job": job.to_dict(),
@@ -94,19 +93,19 @@ def predict_in_processes(
 
 def make_member_role(name: str, spec: dict, stopwatch: Stopwatch, stack: ExitStack) -> Role:
     """The role that a member process plays, from its name and what AssignRoles carries; `stack` ends its threads."""
-    kind, _, number = name.partition(" ")
-    shards = [int(part) for part in number.split(",")]
     data = DataInput.from_dict(spec["data"])
     if spec["task"] == "train":
         job = Job.from_dict(spec["job"])
-        if kind == "server":
-            return Server(job, *shards, stopwatch)
-        eval_sources = [DataInput.from_dict(fields).open() for fields in spec["eval_data"]]
+        if name not in job.workers:  # its host may not have the data
+            return make_role(name, job, stage=stopwatch)
+        eval_sources = tuple(DataInput.from_dict(fields).open() for fields in spec["eval_data"])
         threads = stack.enter_context(side_by_side(job.n_threads, name))
-        return Worker(job, *shards, data.open(), eval_sources, stopwatch, threads)
+        return make_role(name, job, data.open(), eval_sources, stage=stopwatch, side_by_side=threads)
     if spec["task"] == "predict":
         grid = Grid(**spec["grid"])
         forest = load_model(spec["model"])
+        kind, _, number = name.partition(" ")
+        shards = [int(part) for part in number.split(",")]
         if kind == "server":
             return PredictionServer(grid, *shards, forest, stopwatch)
         return PredictionWorker(grid, *shards, data.open(), forest, stopwatch)

@@ -14,12 +14,11 @@ from psboost.cluster.runner import Mailbox, run_role
 from psboost.cluster.threads import side_by_side
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.source import Source
-from psboost.roles.coordinator import Coordinator, Round, Training
+from psboost.roles.cast import make_coordinator, make_role
+from psboost.roles.coordinator import Round, Training
 from psboost.roles.job import Grid, Job
 from psboost.roles.predicting import PredictionCoordinator, PredictionServer, PredictionWorker
 from psboost.roles.role import COORDINATOR, Role
-from psboost.roles.server import Server
-from psboost.roles.worker import Worker
 from psboost.wire.codec import new_run
 from psboost.wire.endpoint import Endpoint, new_context
 from psboost.wire.ledger import Ledger
@@ -43,13 +42,13 @@ def train_in_process(
         sent = sum(cost.ledger.bytes_sent for cost in costs.values())
         return on_round(replace(round_, bytes_sent=sent, seconds=slowest(cost.seconds for cost in costs.values())))
 
-    coordinator = Coordinator(job, costs[COORDINATOR].stopwatch, with_costs, bin_mapper)
-    others: list[Role] = [Server(job, s, costs[name].stopwatch) for s, name in enumerate(job.servers)]
+    coordinator = make_coordinator(job, costs[COORDINATOR].stopwatch, with_costs, bin_mapper)
+    others: list[Role] = []
     with ExitStack() as stack:
-        for i, name in enumerate(job.workers):
-            shards = divmod(i, job.n_feature_shards)
-            threads = stack.enter_context(side_by_side(job.n_threads, name))
-            others.append(Worker(job, *shards, source, eval_sources, costs[name].stopwatch, threads))
+        for name in (*job.servers, *job.workers):
+            threads = stack.enter_context(side_by_side(job.n_threads if name in job.workers else 1, name))
+            stopwatch = costs[name].stopwatch
+            others.append(make_role(name, job, source, eval_sources, stage=stopwatch, side_by_side=threads))
         _run(coordinator, others, costs, transport)
     return coordinator.result, costs
 

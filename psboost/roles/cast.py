@@ -1,0 +1,38 @@
+"""Knows which class plays which role of a training; does not know where roles run."""
+
+from collections.abc import Callable
+
+from psboost.data.bin_mapper import BinMapper
+from psboost.data.source import Source
+from psboost.roles.coordinator import Coordinator, Round
+from psboost.roles.job import Job
+from psboost.roles.role import Role, Stage
+from psboost.roles.server import Server
+from psboost.roles.worker import Worker
+
+
+def make_coordinator(
+    job: Job,
+    stage: Stage | None = None,
+    on_round: Callable[[Round], bool | None] | None = None,
+    bin_mapper: BinMapper | None = None,
+) -> Coordinator:
+    """The role that a training starts with; arguments as Coordinator takes them."""
+    return Coordinator(job, stage, on_round, bin_mapper)
+
+
+def make_role(
+    name: str,
+    job: Job,
+    source: Source | None = None,
+    eval_sources: tuple[Source, ...] = (),
+    *,
+    stage: Stage | None = None,
+    side_by_side: Callable = map,
+) -> Role:
+    """The server or worker of that name, of job.servers or job.workers. Only workers read `source` and `eval_sources`."""
+    kind, _, number = name.partition(" ")
+    shards = [int(part) for part in number.split(",")]
+    if kind == "server":
+        return Server(job, *shards, stage)
+    return Worker(job, *shards, source, eval_sources, stage, side_by_side)
