@@ -105,14 +105,11 @@ def build_dense(cells, stride, bin_offsets, rows, packed, n_fit, wide, acc):
         _move(bin_offsets, width, pairs, wide, acc)
 
 
-@kernel([void(IN[code], int64, int64, IN[int32], int64, int64, OUT[uint64]) for code in _CODES])
-def clear_bits_dense(cells, n_features, feature, rows, begin, end, words):
-    """Clears the bit of every row of `rows` whose cell of `feature` is one of begin .. end."""
-    width = uint64(n_features)
+@kernel([void(IN[code], IN[int32], int64, int64, OUT[uint64]) for code in _CODES])
+def clear_bits_dense(column, rows, begin, end, words):
+    """Clears the bit of every row of `rows` whose cell in `column` (n_rows: one feature's) is one of begin .. end."""
     for i in range(uint64(len(rows))):
-        if i + _AHEAD < uint64(len(rows)):
-            prefetch(cells, uint64(rows[i + _AHEAD]) * width + uint64(feature))
         row = uint64(rows[i])
-        cell = int64(cells[row * width + uint64(feature)])
+        cell = int64(column[row])
         clears = uint64((cell >= begin) & (cell < end))
         words[row >> uint64(6)] &= ~(clears << (row & uint64(63)))

@@ -61,6 +61,10 @@ def round_gradients(grads, hesses, grad_step, hess_step, key, row_offset, packed
 def sum_rows(grads, hesses, rows, grad_step, hess_step, sums):
     """Adds grad / grad_step and hess / hess_step of `rows`, each rounded to the nearest integer, to sums[0:2]."""
     per_grad, per_hess = 1.0 / grad_step, 1.0 / hess_step
-    for row in rows:
-        sums[0] += int64(np.rint(grads[row] * per_grad))
-        sums[1] += int64(np.rint(hesses[row] * per_hess))
+    sum_grad, sum_hess = int64(0), int64(0)
+    for i in range(uint64(len(rows))):
+        row = uint64(rows[i])
+        sum_grad += int64(np.rint(grads[row] * per_grad))
+        sum_hess += int64(np.rint(hesses[row] * per_hess))
+    sums[0] += sum_grad
+    sums[1] += sum_hess
