@@ -24,7 +24,7 @@ find_python() {
 apt install python3 python3-venv) and start again"
 }
 
-# need_venv EXTRA: make .venv hold psboost and the packages of EXTRA ('' or 'test').
+# need_venv EXTRA: make .venv hold psboost and the packages of EXTRA ('', 'test' or 'experiments').
 # The stamp hashes pyproject.toml and the folder: a changed dependency or a moved project installs again.
 need_venv() {
     local extra=$1 venv=$root/.venv base stamp
@@ -37,10 +37,10 @@ need_venv() {
     fi
     stamp=$({ cat "$root/pyproject.toml" && printf '%s' "$root"; } |
         "$python" -c 'import hashlib, sys; print(hashlib.sha256(sys.stdin.buffer.read()).hexdigest())')
-    if [[ -x $psboost ]] && { stamped test "$stamp" || stamped "$extra" "$stamp"; }; then
+    if [[ -x $psboost ]] && { stamped "$extra" "$stamp" || { [[ -z $extra ]] && stamped test "$stamp"; }; }; then
         return
     fi
-    say "installing psboost${extra:+ and what its tests need} into $venv (a minute or two, once)"
+    say "installing psboost${extra:+ with its extra '$extra'} into $venv (a minute or two, once)"
     "$python" -m pip install --quiet --disable-pip-version-check -e "$root${extra:+[$extra]}" ||
         die "the installation failed; its own words are above"
     printf '%s\n' "$stamp" >"$venv/installed-${extra:-run}"
