@@ -157,7 +157,7 @@ def _train(args: argparse.Namespace) -> None:
     forest.save_model(config.model)
     forest.bin_mapper.save(_mapper_path(config.model))
     if config.report:
-        _write_json(config.report, forest.report)
+        _write_json(config.report, {name: part for name, part in forest.report.items() if name != "timeline"})  # it is long
     if not config.quiet:
         from psboost.progress import summary
 

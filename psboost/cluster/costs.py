@@ -1,49 +1,56 @@
-"""Knows what a run cost: seconds by stage, bytes by message kind, memory; does not know trees."""
+"""Knows what a run cost: seconds by stage and when, bytes by message kind and by edge, memory; does not know trees."""
 
 import resource
 import threading
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from psboost.cluster.timeline import Timeline, unix_time
 from psboost.wire.ledger import Ledger
 
 Seconds = dict[str, float]  # by stage
 
 
 class Stopwatch:
-    """Seconds (wall clock) by stage of one role, in all and by tree; an instance is what roles take as `stage`."""
+    """Seconds by stage of one role, in all and by tree, and when; an instance is what roles take as `stage`."""
 
-    def __init__(self):
+    def __init__(self, clock: Callable[[], float] = unix_time):
+        """`clock`: seconds, on the same scale for all roles of a run."""
         self.seconds: Seconds = {}
         self.by_tree: dict[int, Seconds] = {}
+        self.timeline = Timeline()
+        self._clock = clock
         self._lock = threading.Lock()
 
     @contextmanager
     def __call__(self, label: str, tree: int = -1, share: float = 1.0):
         """Times what is done inside as a stage of `tree` (-1: of none); each second counts as `share` of one."""
-        begin = time.perf_counter()
+        begin = self._clock()
         try:
             yield
         finally:
-            self._add(label, tree, share * (time.perf_counter() - begin))
+            end = self._clock()
+            with self._lock:
+                self._add(label, tree, share * (end - begin))
+                self.timeline.add(tree, label, begin, end)
 
     def _add(self, label: str, tree: int, seconds: float) -> None:
-        with self._lock:
-            for sums in (self.seconds, self.by_tree.setdefault(tree, {})):
-                sums[label] = sums.get(label, 0.0) + seconds
+        for sums in (self.seconds, self.by_tree.setdefault(tree, {})):
+            sums[label] = sums.get(label, 0.0) + seconds
 
-    def state(self) -> dict[str, Seconds]:
+    def state(self) -> dict:
         """What a message carries; from_state is the way back."""
-        return {str(tree): dict(seconds) for tree, seconds in self.by_tree.items()}
+        seconds = {str(tree): dict(seconds) for tree, seconds in self.by_tree.items()}
+        return {"seconds": seconds, "timeline": self.timeline.state()}
 
     @staticmethod
-    def from_state(state: dict[str, Seconds]) -> "Stopwatch":
+    def from_state(state: dict) -> "Stopwatch":
         stopwatch = Stopwatch()
-        for tree, seconds in state.items():
+        for tree, seconds in state["seconds"].items():
             for label, s in seconds.items():
                 stopwatch._add(label, int(tree), s)
+        stopwatch.timeline = Timeline.from_state(state["timeline"])
         return stopwatch
 
 
@@ -79,7 +86,10 @@ def make_report(facts: dict, costs: dict[str, Costs]) -> dict:
     bytes    {message kind: {"messages", "payload", "wire"}}: payload is array bytes, wire all bytes with framing
     dense    what dense histograms would have cost: 16 bytes a bin of all declared features, all-reduced by a ring of
              as many row shards as there are workers
+    edges    {sender: {receiver: {"messages", "payload", "wire"}}}
     seconds_by_tree, stages_by_tree, bytes_by_tree: the same for each tree; bytes of tree -1 belong to none
+    timeline when each role did what, of the first and last trees (cluster.timeline): {"began": Unix time, "spans": {role:
+             {tree: [(stage, begin, end)]}}, "left_out": spans that were not kept}; seconds after `began`
     """
     all_stages = _by_group({name: cost.seconds for name, cost in costs.items()})
     by_tree = costs["coordinator"].stopwatch.by_tree
@@ -99,6 +109,24 @@ def make_report(facts: dict, costs: dict[str, Costs]) -> dict:
             for tree in sorted(by_tree)
             if tree >= 0
         },
+        "timeline": _timeline({name: cost.stopwatch.timeline for name, cost in costs.items()}),
+    }
+
+
+def _timeline(of_roles: dict[str, Timeline]) -> dict:
+    """The timelines of all roles, from when the first of them began to do anything."""
+    all_spans = [span for timeline in of_roles.values() for spans in timeline.spans.values() for span in spans]
+    began = min((begin for _, begin, _ in all_spans), default=0.0)
+    return {
+        "began": began,
+        "spans": {
+            name: {
+                tree: [(stage, begin - began, end - began) for stage, begin, end in spans]
+                for tree, spans in sorted(timeline.spans.items())
+            }
+            for name, timeline in of_roles.items()
+        },
+        "left_out": sum(timeline.n_left_out for timeline in of_roles.values()),
     }
 
 
@@ -124,6 +152,7 @@ def sums(costs: dict[str, Costs]) -> dict:
     return {
         "bytes": total.total(),
         "bytes_by_tree": total.by_tree(),
+        "edges": {name: cost.ledger.by_receiver() for name, cost in costs.items()},
         "roles": {
             name: {
                 "seconds": cost.seconds,

@@ -34,7 +34,7 @@ def run_in_memory(
     def post(sender: str, outbox: list[tuple[str, Message]]) -> None:
         for receiver, message in outbox:
             frames = encode(Envelope(run=run, sender=sender, incarnation=0, sequence=sent[sender]), message)
-            ledgers[sender].count(type(message).__name__, message.tree, *measure(frames))
+            ledgers[sender].count(type(message).__name__, message.tree, *measure(frames), receiver)
             sent[sender] += 1
             mail.append((receiver, [bytes(frame) for frame in frames]))
 

@@ -121,7 +121,7 @@ def gather_reports(names: Iterable[str], mailbox: Mailbox) -> dict[str, Costs]:
 def report_and_wait(role: Role, endpoint: Endpoint, mailbox: Mailbox, stopwatch: Stopwatch, ledger: Ledger) -> None:
     """Tells the coordinator what the role cost, and waits to be dismissed."""
     costs = ReportCosts(
-        seconds=stopwatch.state(), ledger=ledger.state(), peak_memory=peak_memory(), bytes_read=role.bytes_read
+        times=stopwatch.state(), ledger=ledger.state(), peak_memory=peak_memory(), bytes_read=role.bytes_read
     )
     endpoint.send(COORDINATOR, costs)
     while not isinstance(mailbox.next()[1], Dismiss):
@@ -129,5 +129,5 @@ def report_and_wait(role: Role, endpoint: Endpoint, mailbox: Mailbox, stopwatch:
 
 
 def costs_of(message: ReportCosts) -> Costs:
-    stopwatch = Stopwatch.from_state(message.seconds)
+    stopwatch = Stopwatch.from_state(message.times)
     return Costs(stopwatch, Ledger.from_state(message.ledger), message.peak_memory, message.bytes_read)

@@ -107,7 +107,7 @@ class Endpoint:
         frames = encode(Envelope(self.run, self.name, self.incarnation, self._sequence), message)
         self._sequence += 1
         # counted first: whoever gets the message may look at the ledger at once
-        self._ledger.count(type(message).__name__, message.tree, *measure(frames))
+        self._ledger.count(type(message).__name__, message.tree, *measure(frames), receiver)
         try:
             # without a copy above zmq.COPY_THRESHOLD; encode made the arrays constant
             self._sender_to(receiver, address).send_multipart(frames, flags=zmq.DONTWAIT, copy=False)

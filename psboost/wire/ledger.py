@@ -1,4 +1,4 @@
-"""Knows how many messages and bytes were sent, by tree and kind; does not know what they say.
+"""Knows how many messages and bytes were sent, by tree and kind and by receiver; does not know what they say.
 
 `payload` counts the array frames of a message, `wire` all its frames with what ZeroMQ's protocol (ZMTP) puts
 in front of each: a flag and a length of 1 byte, or of 8 bytes for frames above 255 bytes. Every transport is
@@ -10,6 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 _FIELDS = ("messages", "payload", "wire")
+
+_Sums = dict[str, list[int]]  # messages, payload, wire, by name
 
 
 def measure(frames: Sequence[bytes | memoryview]) -> tuple[int, int]:
@@ -23,25 +25,29 @@ class Ledger:
 
     def __init__(self) -> None:
         self._trees: dict[int, dict[str, list[int]]] = {}
+        self._receivers: dict[str, list[int]] = {}
 
-    def count(self, kind: str, tree: int, payload: int, wire: int) -> None:
+    def count(self, kind: str, tree: int, payload: int, wire: int, receiver: str) -> None:
         """Add one message."""
-        self._add(tree, kind, (1, payload, wire))
+        sums = (1, payload, wire)
+        _add(self._trees.setdefault(tree, {}), kind, sums)
+        _add(self._receivers, receiver, sums)
 
     def total(self) -> dict[str, dict[str, int]]:
         """{kind: {"messages", "payload", "wire"}} over all trees."""
-        total = Ledger()
+        total: _Sums = {}
         for kinds in self._trees.values():
             for kind, sums in kinds.items():
-                total._add(0, kind, sums)
-        return total.by_tree().get(0, {})
+                _add(total, kind, sums)
+        return _named(total)
 
     def by_tree(self) -> dict[int, dict[str, dict[str, int]]]:
         """{tree: {kind: {"messages", "payload", "wire"}}}; tree -1 is what belongs to no tree."""
-        return {
-            tree: {kind: dict(zip(_FIELDS, sums, strict=True)) for kind, sums in sorted(kinds.items())}
-            for tree, kinds in sorted(self._trees.items())
-        }
+        return {tree: _named(kinds) for tree, kinds in sorted(self._trees.items())}
+
+    def by_receiver(self) -> dict[str, dict[str, int]]:
+        """{receiver: {"messages", "payload", "wire"}} over all trees and kinds."""
+        return _named(self._receivers)
 
     @property
     def bytes_sent(self) -> int:
@@ -52,27 +58,36 @@ class Ledger:
         """Add all that `other` has counted."""
         for tree, kinds in other._trees.items():
             for kind, sums in kinds.items():
-                self._add(tree, kind, sums)
+                _add(self._trees.setdefault(tree, {}), kind, sums)
+        for receiver, sums in other._receivers.items():
+            _add(self._receivers, receiver, sums)
 
     def state(self) -> dict:
-        """The ledger as {tree: {kind: [messages, payload, wire]}} with string keys, fit for a message."""
-        return {
-            str(tree): {kind: list(sums) for kind, sums in kinds.items()}
-            for tree, kinds in self._trees.items()
-        }
+        """{"trees": {tree: {kind: sums}}, "receivers": {receiver: sums}} with string keys, fit for a message.
+
+        sums: [messages, payload, wire].
+        """
+        trees = {str(tree): {kind: list(sums) for kind, sums in kinds.items()} for tree, kinds in self._trees.items()}
+        return {"trees": trees, "receivers": {receiver: list(sums) for receiver, sums in self._receivers.items()}}
 
     @classmethod
     def from_state(cls, state: dict) -> "Ledger":
         """The ledger that `state` was taken from."""
         ledger = cls()
-        for tree, kinds in state.items():
-            for kind, sums in kinds.items():
-                ledger._add(int(tree), kind, sums)
+        ledger._trees = {
+            int(tree): {kind: list(sums) for kind, sums in kinds.items()} for tree, kinds in state["trees"].items()
+        }
+        ledger._receivers = {receiver: list(sums) for receiver, sums in state["receivers"].items()}
         return ledger
 
-    def _add(self, tree: int, kind: str, sums: Sequence[int]) -> None:
-        messages, payload, wire = sums
-        entry = self._trees.setdefault(tree, {}).setdefault(kind, [0, 0, 0])
-        entry[0] += messages
-        entry[1] += payload
-        entry[2] += wire
+
+def _add(of: _Sums, name: str, sums: Sequence[int]) -> None:
+    messages, payload, wire = sums
+    entry = of.setdefault(name, [0, 0, 0])
+    entry[0] += messages
+    entry[1] += payload
+    entry[2] += wire
+
+
+def _named(of: _Sums) -> dict[str, dict[str, int]]:
+    return {name: dict(zip(_FIELDS, sums, strict=True)) for name, sums in sorted(of.items())}

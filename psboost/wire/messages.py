@@ -61,10 +61,10 @@ class Abort(Message):
 class ReportCosts(Message):
     """any -> coordinator, once, at the end: what the sender spent.
 
-    `seconds` as Stopwatch.state gives them (by tree and stage), `ledger` as Ledger.state (by tree and message kind).
+    `times` as Stopwatch.state gives them (seconds by tree and stage, and the timeline), `ledger` as Ledger.state.
     """
 
-    seconds: dict
+    times: dict
     ledger: dict
     peak_memory: int = 0
     bytes_read: int = 0

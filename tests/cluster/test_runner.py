@@ -8,6 +8,7 @@ import time
 import pytest
 
 from psboost.cluster.addresses import announced, bindable, normal_address
+from psboost.cluster.costs import Stopwatch
 from psboost.cluster.joining import Roll
 from psboost.cluster.liveness import Listener
 from psboost.cluster.processes import Processes
@@ -58,7 +59,7 @@ def stop():
 
 def test_mailbox_hands_over_messages_and_keeps_what_drivers_say():
     listener = Listener(["worker 0,0"])
-    costs = ReportCosts(seconds={"-1": {"read": 1.0}}, ledger=Ledger().state(), peak_memory=7)
+    costs = ReportCosts(times=Stopwatch().state(), ledger=Ledger().state(), peak_memory=7)
     mailbox = Mailbox(StandIn(of(5, Beat(bytes_sent=9)), of(5, costs), of(5, Dismiss())), stop, listener)
     assert isinstance(mailbox.next()[1], Dismiss)
     assert listener.bytes_sent == 9 and mailbox.reports["worker 0,0"].peak_memory == 7

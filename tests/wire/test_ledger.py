@@ -14,16 +14,16 @@ def test_measure_counts_arrays_as_payload_and_zmtp_framing_as_wire():
 
 def test_an_empty_ledger():
     ledger = Ledger()
-    assert ledger.total() == ledger.by_tree() == ledger.state() == {}
+    assert ledger.total() == ledger.by_tree() == ledger.by_receiver() == {}
     assert ledger.bytes_sent == 0
 
 
 def test_counts_by_kind_and_tree():
     ledger = Ledger()
-    ledger.count("Join", -1, 0, 40)
-    ledger.count("PushHistograms", 0, 100, 150)
-    ledger.count("PushHistograms", 0, 200, 250)
-    ledger.count("PushHistograms", 1, 1, 2)
+    ledger.count("Join", -1, 0, 40, "coordinator")
+    ledger.count("PushHistograms", 0, 100, 150, "server 0")
+    ledger.count("PushHistograms", 0, 200, 250, "server 1")
+    ledger.count("PushHistograms", 1, 1, 2, "server 0")
     assert ledger.bytes_sent == 442
     assert ledger.total() == {
         "Join": {"messages": 1, "payload": 0, "wire": 40},
@@ -31,15 +31,20 @@ def test_counts_by_kind_and_tree():
     }
     assert ledger.by_tree()[0] == {"PushHistograms": {"messages": 2, "payload": 300, "wire": 400}}
     assert list(ledger.by_tree()) == [-1, 0, 1]
+    assert ledger.by_receiver() == {
+        "coordinator": {"messages": 1, "payload": 0, "wire": 40},
+        "server 0": {"messages": 2, "payload": 101, "wire": 152},
+        "server 1": {"messages": 1, "payload": 200, "wire": 250},
+    }
 
 
 def test_state_survives_a_message_and_merges():
     ledger = Ledger()
-    ledger.count("Join", -1, 0, 40)
-    ledger.count("Beat", 12, 3, 5)
+    ledger.count("Join", -1, 0, 40, "coordinator")
+    ledger.count("Beat", 12, 3, 5, "worker 0,0")
     copy = Ledger.from_state(msgpack.unpackb(msgpack.packb(ledger.state())))
-    assert copy.by_tree() == ledger.by_tree()
+    assert copy.by_tree() == ledger.by_tree() and copy.by_receiver() == ledger.by_receiver()
     copy.merge(ledger)
     assert copy.bytes_sent == 2 * ledger.bytes_sent == 90
-    assert copy.total()["Beat"] == {"messages": 2, "payload": 6, "wire": 10}
+    assert copy.total()["Beat"] == copy.by_receiver()["worker 0,0"] == {"messages": 2, "payload": 6, "wire": 10}
     assert ledger.bytes_sent == 45
