@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from psboost.boosting.parameters import ALIASES, METRICS, NOT_HERE, Parameters
 from psboost.errors import ParameterError
+from psboost.roles.modes import BLOCK, MODES
 from psboost.settings import (
     Bool,
     Evals,
@@ -68,8 +69,14 @@ class TrainConfig:
     evals: tuple[tuple[str, Path], ...] = define(
         (), Evals(), "data to report metrics on after each round, NAME=DATA; may be repeated", key="eval"
     )
+    mode: str = define(
+        "block",
+        OneOf(MODES),
+        "block: servers merge sparse histograms; the others distribute rows alone, on a grid Rx1: "
+        "workers sum dense histograms in a ring",
+    )
     grid: tuple[int, int] = define((1, 1), Grid(), "row shards x feature shards, one worker each")
-    servers: int = define(1, Int(1, 2**16), "servers that merge histograms")
+    servers: int = define(1, Int(1, 2**16), "servers that merge histograms, in mode block; ignored in the others")
     threads: int | None = define(
         None, Int(1, 2**10), "threads of each worker", optional="this machine's cores, shared among the workers"
     )
@@ -106,6 +113,10 @@ class TrainConfig:
         check_all(self, "")
         if not isinstance(self.parameters, Parameters):
             raise ParameterError("parameters must be a Parameters; Parameters.from_dict makes one of a dict")
+
+    @property
+    def n_servers(self) -> int:
+        return self.servers if self.mode == BLOCK else 0
 
     @property
     def n_workers(self) -> int:

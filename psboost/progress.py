@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from psboost.roles.coordinator import Round
 
+_HISTOGRAMS = ("PushHistograms", "ReduceHistograms", "ShareHistograms")
 _LIVE = "{desc} {n_fmt}/{total_fmt} |{bar:10}| {elapsed}<{remaining}{postfix}"
 
 
@@ -121,8 +122,8 @@ def summary(report: dict) -> str:
     wire = sum(sums["wire"] for sums in report["bytes"].values())
     lines.append(f"  {'all':<16}{'':>10}{'':>12}{human_bytes(wire):>13}")
     if dense["bytes"]:
-        sparse = report["bytes"].get("PushHistograms", {"wire": 0})["wire"]
-        ratio = f": {dense['bytes'] / sparse:,.0f} times as many" if sparse else "; here none are sent"
+        sent = sum(report["bytes"].get(kind, {"wire": 0})["wire"] for kind in _HISTOGRAMS)
+        ratio = f": {dense['bytes'] / sent:,.3g} times as many" if sent else "; here none are sent"
         lines.append(
             f"  dense histograms, all-reduced by {dense['workers']} row shards: {human_bytes(dense['bytes'])}{ratio}"
         )

@@ -33,6 +33,7 @@ def train(
     y: Any = None,
     *,
     num_boost_round: int = 100,
+    mode: str = "block",
     grid: tuple[int, int] = (1, 1),
     servers: int = 1,
     threads: int | None = None,
@@ -54,8 +55,10 @@ def train(
     X                numpy array (n_rows, n_features), any scipy sparse matrix or array, or the path of a file
                      (svmlight, also .gz and .bz2, or .npz)
     y                labels (n_rows); None for a file that holds them
+    mode             "block"; or, with rows alone distributed, on a grid (R, 1) and without servers: "allreduce" (dense
+                     histograms are summed in a ring, XGBoost's way). The model is the same
     grid             (row shards, feature shards): one worker for each block
-    servers          servers that merge histograms and route rows
+    servers          servers that merge histograms and route rows; ignored in modes other than "block"
     threads          of each worker; by default this machine's cores, shared among the workers
     transport        "inproc" (roles are threads), "memory" (one thread runs all roles, and by default all work), "tcp"
                      or "ipc" (processes on this machine)
@@ -95,6 +98,7 @@ def train(
         eval_names=names,
         data_name=source.name,
         n_threads=_n_threads(threads, grid, transport),
+        mode=check_setting("mode", mode),
     )
 
     def on_round(round_: Round) -> bool:
@@ -133,6 +137,7 @@ def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None 
         eval_names=tuple(name for name, _ in config.evals),
         data_name=str(config.data),
         n_threads=_n_threads(config.threads, config.grid, config.transport),
+        mode=config.mode,
     )
     begin = time.perf_counter()
     shared = {"transport": config.transport, "on_round": progress.round, "bin_mapper": given}

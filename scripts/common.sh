@@ -60,7 +60,7 @@ try:
     config = config_from_args(parser.parse_args(), os.environ)
 except ParameterError as error:
     sys.exit(f"psboost: {error}")
-print(config.n_workers, config.servers)
+print(config.n_workers, config.n_servers)
 PYTHON
 }
 

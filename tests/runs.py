@@ -9,10 +9,8 @@ from psboost.boosting.xgboost_json import dumps
 from psboost.cluster.memory import first_come, run_in_memory
 from psboost.config import Parameters
 from psboost.data.source import open_source
-from psboost.roles.coordinator import Coordinator
+from psboost.roles.cast import make_coordinator, make_role
 from psboost.roles.job import Job
-from psboost.roles.server import Server
-from psboost.roles.worker import Worker
 from psboost.wire.ledger import Ledger
 
 
@@ -42,7 +40,9 @@ def sparse_data(n_rows=90, n_features=8, seed=0, n_values=9):
     return sparse.csr_matrix((X[rows, columns], (rows, columns)), shape=X.shape), y
 
 
-def make_job(grid=(1, 1), servers=1, n_rounds=2, seed=0, codec="packed", eval_names=(), zeros=True, **params):
+def make_job(
+    grid=(1, 1), servers=1, n_rounds=2, seed=0, codec="packed", eval_names=(), zeros=True, mode="block", **params
+):
     return Job(
         parameters=Parameters.from_dict(params),
         n_row_shards=grid[0],
@@ -53,6 +53,7 @@ def make_job(grid=(1, 1), servers=1, n_rounds=2, seed=0, codec="packed", eval_na
         zero_as_missing=zeros,
         codec=codec,
         eval_names=tuple(eval_names),
+        mode=mode,
     )
 
 
@@ -62,15 +63,8 @@ def make_source(job, X, y, weights=None):
 
 def make_roles(job, source, eval_sources=(), on_round=None, bin_mapper=None):
     """The coordinator, the servers, the workers."""
-    return [
-        Coordinator(job, on_round=on_round, bin_mapper=bin_mapper),
-        *(Server(job, s) for s in range(job.n_servers)),
-        *(
-            Worker(job, r, c, source, eval_sources)
-            for r in range(job.n_row_shards)
-            for c in range(job.n_feature_shards)
-        ),
-    ]
+    others = [make_role(name, job, source, eval_sources) for name in (*job.servers, *job.workers)]
+    return [make_coordinator(job, None, on_round, bin_mapper), *others]
 
 
 def run(roles, take=first_come):

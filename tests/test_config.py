@@ -433,5 +433,5 @@ def test_config_imports_nothing_heavy(module):
         names += [node.module] if isinstance(node, ast.ImportFrom) else []
         for name in names:
             assert name in (
-                "psboost.errors", "psboost.settings", "psboost.boosting.parameters"
+                "psboost.errors", "psboost.settings", "psboost.boosting.parameters", "psboost.roles.modes"
             ) or name.split(".")[0] in sys.stdlib_module_names

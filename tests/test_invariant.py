@@ -1,10 +1,11 @@
-"""The same model, to the byte, on every grid, server count, transport and codec, and in any order of messages."""
+"""The same model, to the byte, on every grid, server count, transport, codec and mode, and in any order of messages."""
 
 import numpy as np
 import pytest
 from scipy import sparse
 
 import psboost
+from psboost.roles.modes import MODES
 from tests import runs
 
 PLACES = [
@@ -23,8 +24,18 @@ PLACES = [
 ]
 
 
+
+
 def place(grid, servers, threads, transport, codec):
     return {"grid": grid, "servers": servers, "threads": threads, "transport": transport, "codec": codec}
+
+
+RING_MODES = MODES[1:]
+RINGS = [
+    {"mode": mode, "grid": (n_workers, 1), "threads": 1 + (n_workers + i) % 2, "transport": transport}
+    for i, mode in enumerate(RING_MODES)
+    for n_workers, transport in zip(range(1, 8), ["memory", "inproc"] * 4, strict=False)
+]
 
 CASES = {
     "logistic, sparse": {},
@@ -83,7 +94,8 @@ def test_places(case, tmp_path):
     assert expected.decode() == runs.model_text(first)
     by_default = "unstored" if stores_zeros(arguments) else False
     assert first.zero_as_missing == arguments["params"].get("zero_as_missing", by_default)
-    for i, where in enumerate(place(*one) for one in PLACES):
+    turn = list(CASES).index(case) % 7  # each case with every ring mode, and each ring with three cases or so
+    for i, where in enumerate([place(*one) for one in PLACES] + RINGS[turn::7]):
         mapper = first.bin_mapper if i % 2 else None  # few distinct values: given or not makes no difference
         forest = psboost.train(**arguments, **where, bin_mapper=mapper)
         assert saved(forest, tmp_path) == expected, where
@@ -101,7 +113,7 @@ def test_deep_trees(max_depth, dense, tmp_path):
     first = psboost.train(**arguments, transport="memory")
     assert (first.trees[0].left < 0).sum() > 64
     expected = saved(first, tmp_path)
-    for where in (place(*PLACES[i]) for i in (1, 2, 4, 7, 9)):
+    for where in [place(*PLACES[i]) for i in (1, 2, 4, 7, 9)] + RINGS[2::7]:
         assert saved(psboost.train(**arguments, **where), tmp_path) == expected, where
 
 
@@ -113,6 +125,8 @@ def test_more_workers_than_rows_or_features(grid, dense, tmp_path):
     for servers in (1, 4):
         forest = psboost.train(**arguments, transport="memory", grid=grid, servers=servers)
         assert saved(forest, tmp_path) == expected
+    for mode in RING_MODES if grid[1] == 1 else ():
+        assert saved(psboost.train(**arguments, transport="memory", grid=grid, mode=mode), tmp_path) == expected
 
 
 @pytest.mark.parametrize("given", ["mapper", "exact"])
@@ -129,9 +143,9 @@ def test_features_of_many_values(given, dense, tmp_path):
     first = psboost.train(**arguments, transport="memory")
     expected = saved(first, tmp_path)
     assert np.diff(first.bin_mapper.offsets).max() == 8
-    for where in (place(*one) for one in PLACES):
-        where["bin_mapper"] = first.bin_mapper if given == "mapper" else None
-        assert saved(psboost.train(**arguments, **where), tmp_path) == expected, where
+    for where in [place(*one) for one in PLACES] + RINGS[3::7]:
+        mapper = first.bin_mapper if given == "mapper" else None
+        assert saved(psboost.train(**arguments, **where, bin_mapper=mapper), tmp_path) == expected, where
 
 
 def test_more_rows_than_a_packed_sum_holds(tmp_path):
@@ -141,6 +155,7 @@ def test_more_rows_than_a_packed_sum_holds(tmp_path):
     arguments = {"params": {"max_depth": 2}, "X": X, "y": y, "num_boost_round": 1, "transport": "memory"}
     expected = saved(psboost.train(**arguments), tmp_path)
     assert saved(psboost.train(**arguments, grid=(2, 2), servers=2), tmp_path) == expected
+    assert saved(psboost.train(**arguments, grid=(3, 1), mode="allreduce"), tmp_path) == expected
 
 
 # --- any order of messages
@@ -151,12 +166,12 @@ def tiny(objective="binary:logistic", dense=False):
     return X, y * 2.5 if objective == "reg:squarederror" else y
 
 
-def chaotic(seed, grid, servers, objective, dense, take=None, job_seed=0, **how):
+def chaotic(seed, grid, servers, objective, dense, take=None, job_seed=0, mode="block", **how):
     """The model of a run on the tiny data in the order of `seed`."""
     X, y = tiny(objective, dense)
     job = runs.make_job(
         grid, servers, n_rounds=2, seed=job_seed, eval_names=("e",), zeros=False if dense else None,
-        objective=objective, max_depth=3, min_child_weight=0,
+        objective=objective, max_depth=3, min_child_weight=0, mode=mode,
     )  # fmt: skip
     source = runs.make_source(job, X, y)
     roles = runs.make_roles(job, source, (source,), **how)
@@ -174,6 +189,15 @@ def test_any_order_of_messages(grid, servers, dense, objective):
         assert chaotic(seed, grid, servers, objective, dense) == expected, seed
 
 
+@pytest.mark.parametrize("objective", ["binary:logistic", "reg:squarederror"])
+@pytest.mark.parametrize("mode", RING_MODES)
+def test_any_order_of_messages_in_a_ring(mode, objective):
+    for dense in (False, True):
+        expected = chaotic(0, (1, 1), 1, objective, dense, runs.first_come)
+        for seed in range(12):
+            assert chaotic(seed, (1 + seed % 5, 1), 1, objective, dense, mode=mode) == expected, (dense, seed)
+
+
 def test_stopping_early_in_any_order():
     expected = chaotic(0, (1, 1), 1, "binary:logistic", False, runs.first_come, on_round=lambda _: True)
     assert expected[0].count('"split_indices"') == 1
@@ -181,6 +205,8 @@ def test_stopping_early_in_any_order():
         for grid in ((2, 2), (1, 2), (2, 1)):
             how = {"on_round": lambda _: True}
             assert chaotic(seed, grid, 2, "binary:logistic", False, **how) == expected, seed
+        mode = RING_MODES[seed % len(RING_MODES)]
+        assert chaotic(seed, (3, 1), 1, "binary:logistic", False, mode=mode, **how) == expected, seed
 
 
 def test_the_chaos_is_one():

@@ -52,7 +52,7 @@ def steps_for(bounds: Bounds, grad_bits: int, n_rows: int) -> Steps:
 
     With grad_bits = 32 a row's values are at most 2^30, so that each fits its half of a packed int64.
     """
-    value_bits = min(grad_bits - 1, 30)
+    value_bits = _value_bits(grad_bits)
     grad, hess = power_above(bounds.grad), power_above(bounds.hess)
     row_bits = power_above(float(max(n_rows, 1))) + 1
     return Steps(
@@ -61,6 +61,15 @@ def steps_for(bounds: Bounds, grad_bits: int, n_rows: int) -> Steps:
         leaf_grad=math.ldexp(1.0, grad + row_bits - _SUM_BITS),
         leaf_hess=math.ldexp(1.0, hess + row_bits - _SUM_BITS),
     )
+
+
+def _value_bits(grad_bits: int) -> int:
+    return min(grad_bits - 1, 30)
+
+
+def greatest_sum(grad_bits: int, n_rows: int) -> int:
+    """More than n_rows rows' grads or hesses cannot come to, in steps."""
+    return n_rows << _value_bits(grad_bits)
 
 
 def least_units(min_child_weight: float, step: float) -> int:

@@ -6,6 +6,8 @@ import numpy as np
 
 from psboost.boosting.fixed_point import Steps, least_units
 from psboost.boosting.histogram import NodeSums, Total
+from psboost.data import zeros
+from psboost.data.sketches import CutPoints
 from psboost.errors import ProtocolError
 from psboost.kernels import histograms as histogram_kernels
 from psboost.kernels import splits as kernels
@@ -99,6 +101,64 @@ def better(a, b, i: int) -> bool:
     if a.gains[i] != b.gains[i]:
         return bool(a.gains[i] > b.gains[i])
     return (a.features[i], a.bins[i], a.default_left[i]) < (b.features[i], b.bins[i], b.default_left[i])
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The splits of a level, in order of node number: what Proposals and the message ApplySplits say of each, and
+
+    thresholds   float32: a value below it goes left
+    built_sums   int64 (n x 2): sums of the child whose histogram is built
+    """
+
+    nodes: np.ndarray
+    features: np.ndarray
+    shards: np.ndarray
+    locals: np.ndarray
+    bins: np.ndarray
+    thresholds: np.ndarray
+    default_left: np.ndarray
+    unstored_left: np.ndarray
+    gains: np.ndarray
+    left_sums: np.ndarray
+    built_sums: np.ndarray
+    build_left: np.ndarray
+    last: bool
+
+
+def choose_splits(
+    best: Proposals, open_nodes: list[int], cut_points: list[CutPoints], rule: zeros.Rule, last: bool
+) -> Splits:
+    """The splits to make of the best proposals of all open nodes; whoever chooses, it is the same.
+
+    cut_points  of each feature shard
+    last        whether the children will be leaves
+    """
+    chosen = np.flatnonzero(np.isfinite(best.gains))
+    shards, locals_, bins = best.shards[chosen], best.locals[chosen], best.bins[chosen]
+    thresholds = np.empty(len(chosen), np.float32)
+    for k, (shard, local, bin_) in enumerate(zip(shards, locals_, bins, strict=True)):
+        points = cut_points[shard]
+        thresholds[k] = points.cuts[points.offsets[local] + bin_]
+    default_left, left_sums = best.default_left[chosen], best.left_sums[chosen]
+    unstored_left = default_left if zeros.unstored_is_missing(rule) else (thresholds > 0).astype(np.uint8)
+    right_sums = best.node_sums[chosen] - left_sums
+    build_left = left_sums[:, 1] <= right_sums[:, 1]
+    return Splits(
+        nodes=np.array(open_nodes, np.int32)[chosen],
+        features=best.features[chosen],
+        shards=shards,
+        locals=locals_,
+        bins=bins,
+        thresholds=thresholds,
+        default_left=default_left,
+        unstored_left=unstored_left,
+        gains=best.gains[chosen],
+        left_sums=left_sums,
+        built_sums=np.where(build_left[:, None], left_sums, right_sums),
+        build_left=build_left.astype(np.uint8),
+        last=last,
+    )
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from collections.abc import Callable
 
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.source import Source
+from psboost.roles.block_worker import BlockWorker
 from psboost.roles.coordinator import Coordinator, Round
 from psboost.roles.job import Job
+from psboost.roles.ring_worker import RingWorker
 from psboost.roles.role import Role, Stage
 from psboost.roles.server import Server
-from psboost.roles.worker import Worker
 
 
 def make_coordinator(
@@ -35,4 +36,5 @@ def make_role(
     shards = [int(part) for part in number.split(",")]
     if kind == "server":
         return Server(job, *shards, stage)
-    return Worker(job, *shards, source, eval_sources, stage, side_by_side)
+    worker = RingWorker if job.is_ring else BlockWorker
+    return worker(job, *shards, source, eval_sources, stage, side_by_side)

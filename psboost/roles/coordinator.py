@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from psboost.boosting.forest import Forest, Tree
 from psboost.boosting.growth import Frontier
 from psboost.boosting.losses import FLOAT_MAX, Bounds
 from psboost.boosting.metrics import METRICS
-from psboost.boosting.split import Proposals, best_of
+from psboost.boosting.split import Splits, best_of, choose_splits
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.sketches import CutPoints
@@ -68,7 +68,13 @@ class _Growing:
     gain: list = field(default_factory=lambda: [0.0])
     sums: list = field(default_factory=lambda: [(0, 0)])
 
-    def split(self, node: int, left: int, right: int, feature, threshold, default_left, gain, left_sums) -> None:
+    def split(self, frontier: Frontier, splits: Splits) -> None:
+        columns = (splits.features, splits.thresholds, splits.default_left, splits.gains, splits.left_sums)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        for children, row in zip(frontier.children(splits.nodes), rows, strict=True):
+            self._split(*children, *row)
+
+    def _split(self, node: int, left: int, right: int, feature, threshold, default_left, gain, left_sums) -> None:
         self.left[node], self.right[node] = left, right
         self.feature[node], self.threshold[node] = feature, threshold
         self.default_left[node], self.gain[node] = default_left, gain
@@ -78,7 +84,7 @@ class _Growing:
         ):  # fmt: skip
             column += [blank, blank]
         grad, hess = self.sums[node]
-        self.sums += [left_sums, (grad - left_sums[0], hess - left_sums[1])]
+        self.sums += [tuple(left_sums), (grad - left_sums[0], hess - left_sums[1])]
 
     def leaves(self) -> list[int]:
         return [node for node, child in enumerate(self.left) if child < 0]
@@ -146,9 +152,11 @@ class Coordinator(Role):
         if self._given is not None:
             self._cut_points, self._bin_mapper = dealing.cut_points, self._given
             return
-        shared = yield from self.gather(ShareCutPoints, job.proposers)
+        shared = yield from self.gather(ShareCutPoints, job.owners)
         points = [CutPoints.from_arrays(message.cut_points) for message in shared]
-        self._cut_points = dealing.by_shard(points) if job.merges else points
+        if job.merges:
+            points = dealing.by_shard(points)
+        self._cut_points = [CutPoints.join(points)] if job.is_ring else points
         self._bin_mapper = BinMapper.collect(
             list(zip(dealing.features, self._cut_points, strict=True)),
             zero_as_missing=job.zero_as_missing,
@@ -196,8 +204,11 @@ class Coordinator(Role):
             with self.stage("choose"):
                 best = best_of(proposals)
                 if level == 0:
-                    growing.sums = [tuple(best.node_sums[0])]
-                splits = self._apply(tree, level, frontier, best, growing, proposals)
+                    growing.sums = [tuple(best.node_sums[0].tolist())]
+                splits = choose_splits(best, frontier.open, self._cut_points, job.zero_as_missing, job.is_last(level))
+                growing.split(frontier, splits)
+                if not job.is_ring:
+                    self._apply(tree, level, splits, proposals)
             if not len(splits.nodes) or splits.last:
                 break
             frontier, level = frontier.split(splits.nodes), level + 1
@@ -209,47 +220,22 @@ class Coordinator(Role):
         self._trees.append(self._tree(growing, leaves, values, steps))
         return len(leaves)
 
-    def _apply(self, tree, level, frontier: Frontier, best: Proposals, growing: _Growing, proposals) -> ApplySplits:
-        """Writes the splits into the tree, and tells all roles."""
+    def _apply(self, tree: int, level: int, splits: Splits, proposals: list[ProposeSplits]) -> None:
+        """Tells all roles of the splits."""
         job = self._job
-        chosen = np.flatnonzero(np.isfinite(best.gains))
-        nodes = np.array(frontier.open, np.int32)[chosen]
-        thresholds = np.array([self._threshold(best, i) for i in chosen], np.float32)
-        unstored_left = (thresholds > 0).astype(np.uint8)
-        if zeros.unstored_is_missing(job.zero_as_missing):
-            unstored_left = best.default_left[chosen]
-        left_sums = best.left_sums[chosen]
-        for k, (node, left, right) in enumerate(frontier.children(nodes)):
-            i = chosen[k]
-            growing.split(
-                node, left, right, int(best.features[i]), thresholds[k], int(best.default_left[i]),
-                best.gains[i], (int(left_sums[k, 0]), int(left_sums[k, 1])),
-            )  # fmt: skip
-        splits = ApplySplits(
-            tree=tree,
-            level=level,
-            nodes=nodes,
-            shards=best.shards[chosen],
-            locals=best.locals[chosen],
-            bins=best.bins[chosen],
-            default_left=best.default_left[chosen],
-            unstored_left=unstored_left,
-            build_left=(2 * left_sums[:, 1] <= best.node_sums[chosen, 1]).astype(np.uint8),
-            last=job.is_last(level),
-        )
-        goes_on = len(nodes) > 0 and not splits.last and job.merges
+        message = ApplySplits(
+            tree=tree, level=level, nodes=splits.nodes, shards=splits.shards, locals=splits.locals, bins=splits.bins,
+            default_left=splits.default_left, unstored_left=splits.unstored_left, build_left=splits.build_left,
+            last=splits.last,
+        )  # fmt: skip
+        goes_on = len(splits.nodes) > 0 and not splits.last and job.merges
         for r in range(job.n_row_shards):
             for c in range(job.n_feature_shards):
-                living = tuple(message.living[c] for message in proposals) if goes_on else ()
-                self.send(worker_name(r, c), ApplySplits(**vars(splits) | {"living": living}))
+                living = tuple(proposal.living[c] for proposal in proposals) if goes_on else ()
+                self.send(worker_name(r, c), replace(message, living=living))
         for s, server in enumerate(job.servers):
             if job.merges or (job.routes and job.shards_routed_by(s)):
-                self.send(server, splits)
-        return splits
-
-    def _threshold(self, best: Proposals, i: int) -> np.float32:
-        points = self._cut_points[best.shards[i]]
-        return points.cuts[points.offsets[best.locals[i]] + best.bins[i]]
+                self.send(server, message)
 
     def _tree(self, growing: _Growing, leaves: list[int], values: np.ndarray, steps: Steps) -> Tree:
         job = self._job
@@ -321,6 +307,7 @@ class Coordinator(Role):
         n_workers = job.n_row_shards * job.n_feature_shards
         dense_bins = n_bins + self._stock.n_features - n_used
         return {
+            "mode": job.mode,
             "rows": self._stock.n_rows,
             "stored_values": sum(self._stock.values_of_shards),
             "features": {

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from psboost.boosting.fixed_point import least_rows
+from psboost.boosting.fixed_point import bits_for, greatest_sum, least_rows
 from psboost.boosting.losses import FLOAT_MAX
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
@@ -12,6 +12,7 @@ from psboost.data.sketches import CutPoints
 from psboost.errors import DataError, ParameterError
 from psboost.kernels.dealing import deal
 from psboost.roles.job import Job
+from psboost.wire.chunks import EXACT
 from psboost.wire.messages import DealFeatures, DealRanges, DescribeRows
 from psboost.wire.packing import pack_integers, unpack_ascending, unpack_integers
 
@@ -77,6 +78,12 @@ class Stock:
             raise DataError(
                 f"{job.data_name}: a row has weight {self.max_weight:g}: scale weights to at most {FLOAT_MAX:g}"
             )
+        bits = bits_for(job.parameters.grad_bits, self.n_rows)
+        if job.is_ring and greatest_sum(bits, self.n_rows) > EXACT:
+            raise ParameterError(
+                f"mode {job.mode} sums in float64, which is exact up to 2^53 only: with grad_bits={bits}, {self.n_rows} "
+                "rows may come to more; give fewer grad_bits, or mode=block"
+            )
 
 
 def _sum_counts(described: list[DescribeRows]) -> dict[str, np.ndarray]:
@@ -96,7 +103,7 @@ class Dealing:
 
     features         for each feature shard, int64: user numbers in internal order, range by range, popular ones first
     range_offsets    for each feature shard, int64 (n_ranges + 1): which part of them each server owns or, where nobody
-                     merges, each of the worker's threads looks after
+                     merges, each of the worker's threads looks after; for a ring see Job.n_ranges
     load_of_shards   int64 (C): stored values;  load_of_ranges  int64 (n_ranges): bins, at most
     min_rows         features stored in fewer rows are nobody's: they can never be split (D3)
     cut_points       of each feature shard, if a bin mapper was given
@@ -130,7 +137,7 @@ class Dealing:
         features, range_offsets = [], []
         for c in range(job.n_feature_shards):
             mine, load = ids[shards == c], np.minimum(counts[shards == c], job.parameters.max_bin)
-            if not job.merges:  # a thread reads all values and searches the bins, a server has the bins alone
+            if job.n_row_shards == 1:  # a thread reads all values and searches the bins, a server has the bins alone
                 load = counts[shards == c] + _VALUES_PER_BIN * load
                 load_of_ranges[:] = 0  # each worker has threads of its own
             ranges = np.empty(len(mine), np.int32)

@@ -7,6 +7,8 @@ from psboost.boosting.losses import LOSSES, Bounds
 from psboost.boosting.parameters import Parameters
 from psboost.boosting.split import SplitRule
 from psboost.data import zeros
+from psboost.errors import ParameterError
+from psboost.roles.modes import BLOCK
 from psboost.roles.role import server_name, worker_name
 
 
@@ -53,6 +55,21 @@ class Job(Grid):
     eval_names: tuple[str, ...] = ()
     data_name: str = "the training data"  # for error messages
     n_threads: int = 1  # of each worker
+    mode: str = BLOCK  # one of MODES; in all others workers hold whole rows and sum histograms in a ring, without servers
+
+    def __post_init__(self) -> None:
+        if not self.is_ring:
+            return
+        if self.n_feature_shards > 1:
+            raise ParameterError(
+                f"mode {self.mode} distributes rows alone: give a grid of {self.n_row_shards * self.n_feature_shards}x1, "
+                f"or mode {BLOCK} for {self.n_row_shards}x{self.n_feature_shards}"
+            )
+        object.__setattr__(self, "n_servers", 0)
+
+    @property
+    def is_ring(self) -> bool:
+        return self.mode != BLOCK
 
     @property
     def loss(self):
@@ -84,7 +101,7 @@ class Job(Grid):
     @property
     def merges(self) -> bool:
         """Whether servers merge histograms: with one row shard a worker holds its features' whole histograms."""
-        return self.n_row_shards > 1
+        return self.n_row_shards > 1 and not self.is_ring
 
     @property
     def routes(self) -> bool:
@@ -93,13 +110,23 @@ class Job(Grid):
 
     @property
     def n_ranges(self) -> int:
-        """How many ranges a shard's features are dealt to: servers or, where nobody merges, a worker's threads."""
+        """How many ranges a shard's features are dealt to: servers or, where nobody merges, a worker's threads.
+
+        In a ring a worker has n_threads ranges, one after another; and so has a thread one of each worker's number.
+        """
+        if self.is_ring:
+            return self.n_row_shards * self.n_threads
         return self.n_servers if self.merges else self.n_threads
 
     @property
-    def proposers(self) -> list[str]:
-        """Who proposes splits."""
+    def owners(self) -> list[str]:
+        """Who owns a range of features, and says its cut points."""
         return self.servers if self.merges else self.workers
+
+    @property
+    def proposers(self) -> list[str]:
+        """Who tells the coordinator of the best splits: in a ring all workers know them."""
+        return self.workers[:1] if self.is_ring else self.owners
 
     def to_dict(self) -> dict:
         return asdict(self) | {"parameters": self.parameters.to_dict()}

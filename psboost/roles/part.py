@@ -3,12 +3,21 @@
 import numpy as np
 
 from psboost.boosting.growth import feature_range
-from psboost.boosting.histogram import HistogramBuilder
+from psboost.boosting.histogram import HistogramBuilder, NodeSums
 from psboost.boosting.split import Proposals, SplitFinder, SplitRule
 from psboost.data.block import build_block
 from psboost.data.columns import AnyColumns
 from psboost.data.sketches import CutPoints
 from psboost.data.zeros import Rule
+
+
+def make_finder(
+    begin: int, cut_points: CutPoints, zero_as_missing: Rule, ids: np.ndarray, feature_shard: int, rule: SplitRule
+) -> SplitFinder:
+    """Finds the splits of the features of `cut_points` and `ids`, which the worker numbers from `begin` on."""
+    numbers = np.arange(begin, begin + len(ids), dtype=np.int32)
+    shards = np.full(len(ids), feature_shard, np.int32)
+    return SplitFinder(feature_range(ids, shards, numbers, cut_points, zero_as_missing), rule)
 
 
 class Part:
@@ -21,11 +30,8 @@ class Part:
         """`columns` of all the worker's features; `cut_points`, and `ids` (int64, user numbers), of these alone."""
         self.begin, self.end = begin, end
         self.block = build_block(columns, cut_points, zero_as_missing, begin)
-        numbers = np.arange(begin, end, dtype=np.int32)
-        shards = np.full(end - begin, feature_shard, np.int32)
-        features = feature_range(ids, shards, numbers, cut_points, zero_as_missing)
         self._builder = HistogramBuilder.of(self.block)
-        self.finder = None if rule is None else SplitFinder(features, rule)
+        self.finder = None if rule is None else make_finder(begin, cut_points, zero_as_missing, ids, feature_shard, rule)
 
     def propose(self, rows_of_nodes: list[np.ndarray], packed: np.ndarray, stage) -> Proposals:
         """Builds nodes' histograms, and proposes each open node's best split. `stage(label)` times it."""
@@ -36,6 +42,10 @@ class Part:
                 self.finder.add(sums)
         with stage("search"):
             return self.finder.find()
+
+    def sum(self, rows: np.ndarray, packed: np.ndarray) -> NodeSums:
+        """The sums of one node, which holds `rows`, over all bins of the part; until the next node's."""
+        return self._builder.sum(rows, packed)
 
     def build(self, rows_of_nodes: list[np.ndarray], living: list[np.ndarray], packed: np.ndarray):
         """Histograms of nodes over their living features (int32, the worker's numbers), and their totals."""

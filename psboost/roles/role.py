@@ -11,6 +11,7 @@ COORDINATOR = "coordinator"
 
 Outbox = list[tuple[str, Message]]
 Stage = Callable[[str, int, float], AbstractContextManager]
+Step = tuple[int, ...]
 
 
 def worker_name(row_shard: int, feature_shard: int) -> str:
@@ -24,8 +25,9 @@ def server_name(server: int) -> str:
 class Role:
     """A state machine without I/O: `start` once, then `handle` for each message, until `done`.
 
-    A message that comes early waits; one that comes twice, or after its step, is dropped: each kind's steps (tree,
-    level) only go up, so a step that was gathered is past. Subclasses write `run`, a generator that gathers and sends.
+    A message that comes early waits; one that comes twice, or after its step, is dropped: each kind's steps
+    (Message.step) only go up, so a step that was gathered is past. Subclasses write `run`, a generator that gathers and
+    sends.
     """
 
     def __init__(self, name: str, stage: Stage | None = None):
@@ -37,9 +39,9 @@ class Role:
         self.bytes_read = 0  # from files
         self._stage = stage or (lambda label, tree, share: nullcontext())
         self._outbox: Outbox = []
-        self._waiting: dict[tuple[str, int, int], dict[str, Message]] = {}
-        self._gathered: dict[str, tuple[int, int]] = {}
-        self._wanted: tuple[tuple[str, int, int], frozenset[str]] | None = None
+        self._waiting: dict[tuple[str, Step], dict[str, Message]] = {}
+        self._gathered: dict[str, Step] = {}
+        self._wanted: tuple[tuple[str, Step], frozenset[str]] | None = None
         self._steps: Generator[None, dict[str, Message], Any] | None = None
 
     def run(self) -> Generator[None, dict[str, Message], Any]:
@@ -55,12 +57,15 @@ class Role:
     def send(self, receiver: str, message: Message) -> None:
         self._outbox.append((receiver, message))
 
-    def gather(self, kind: type[Message], senders: Iterable[str], *, tree: int = -1, level: int = -1):
+    def gather(
+        self, kind: type[Message], senders: Iterable[str], *, tree: int = -1, level: int = -1, hop: int | None = None
+    ):
         """Waits for one message of `kind` for this step from each of `senders`; returns them in that order."""
         senders = list(senders)
         if not senders:
             return []
-        self._wanted = ((kind.__name__, tree, level), frozenset(senders))
+        step = (tree, level) if hop is None else (tree, level, hop)
+        self._wanted = ((kind.__name__, step), frozenset(senders))
         arrived = yield
         return [arrived[sender] for sender in senders]
 
@@ -76,10 +81,10 @@ class Role:
             self._waiting.clear()
         if self.done:
             return []
-        kind, step = type(message).__name__, (message.tree, message.level)
-        if step <= self._gathered.get(kind, (-2, -2)):
+        kind, step = type(message).__name__, message.step
+        if step <= self._gathered.get(kind, ()):
             return []
-        self._waiting.setdefault((kind, *step), {}).setdefault(sender, message)
+        self._waiting.setdefault((kind, step), {}).setdefault(sender, message)
         return self._resume(self._arrived())
 
     def _arrived(self) -> dict[str, Message] | None:
@@ -90,10 +95,10 @@ class Role:
         held = self._waiting.get(key, {})
         strangers = held.keys() - senders
         if strangers:
-            raise ProtocolError(f"{self.name}: {key[0]} (tree {key[1]}, level {key[2]}) from {min(strangers)}, not expected")
+            raise ProtocolError(f"{self.name}: {_spelled(key)} from {min(strangers)}, not expected")
         if len(held) < len(senders):
             return None
-        self._gathered[key[0]] = key[1:]
+        self._gathered[key[0]] = key[1]
         self._wanted = None
         return self._waiting.pop(key)
 
@@ -118,6 +123,11 @@ class Role:
         """What the role waits for, for error messages."""
         if self._wanted is None:
             return "nothing"
-        (kind, tree, level), senders = self._wanted
-        missing = sorted(senders - self._waiting.get((kind, tree, level), {}).keys())
-        return f"{kind} (tree {tree}, level {level}) from {', '.join(missing)}"
+        key, senders = self._wanted
+        missing = sorted(senders - self._waiting.get(key, {}).keys())
+        return f"{_spelled(key)} from {', '.join(missing)}"
+
+
+def _spelled(key: tuple[str, Step]) -> str:
+    kind, step = key
+    return f"{kind} ({', '.join(f'{name} {n}' for name, n in zip(('tree', 'level', 'hop'), step, strict=False))})"

@@ -1,4 +1,4 @@
-"""Knows a worker's part of the training: its block, histograms, routing and margins; does not know the other blocks."""
+"""Knows what a worker of any mode does with its rows: reads, bins and routes them; does not know who sums histograms."""
 
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -10,7 +10,7 @@ from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.losses import Bounds
 from psboost.boosting.partition import RowPartition, n_words
-from psboost.boosting.split import best_of
+from psboost.boosting.split import SplitRule, Splits
 from psboost.data import zeros
 from psboost.data.block import bin_offsets_of
 from psboost.data.columns import AnyColumns, stack_columns
@@ -22,31 +22,22 @@ from psboost.kernels import routing as routing_kernels
 from psboost.roles.job import Job
 from psboost.roles.part import Part
 from psboost.roles.role import COORDINATOR, Role, worker_name
-from psboost.wire.histogram_codecs import encode_histograms
 from psboost.wire.messages import (
     ApplySplits,
     CloseTree,
     DealFeatures,
     DescribeRows,
-    ProposeSplits,
     PushBitvectors,
     PushEvaluation,
-    PushHistograms,
     PushLeafSums,
     PushMaxima,
-    PushSketches,
     RouteRows,
     ShareCutPoints,
     StartTree,
 )
-from psboost.wire.packing import (
-    pack_ascending,
-    pack_bitvector,
-    pack_integers,
-    unpack_bitvector,
-    unpack_integers,
-    unpack_living,
-)
+from psboost.wire.packing import pack_ascending, pack_bitvector, pack_integers, unpack_bitvector, unpack_integers
+
+AnySplits = ApplySplits | Splits
 
 
 @dataclass(frozen=True)
@@ -60,7 +51,7 @@ class Shard:
 
 
 class Worker(Role):
-    """Worker (r, c) of a training run."""
+    """Worker (r, c) of a training run. How splits come out of its rows is up to the subclass: the hooks at the end."""
 
     def __init__(
         self, job: Job, row_shard: int, feature_shard: int, source: Source, eval_sources=(), stage=None, side_by_side=map
@@ -76,8 +67,7 @@ class Worker(Role):
         [deal] = yield from self.gather(DealFeatures, [COORDINATOR])
         job = self._job = self._job.with_rule(zeros.RULES[deal.zero_rule])
         self._ids = unpack_integers(deal.features, int(deal.range_offsets[-1]))
-        offsets = deal.range_offsets.tolist() if job.n_threads > 1 else [0, len(self._ids)]
-        self._ranges = list(zip(offsets, offsets[1:], strict=False))
+        self._ranges = self._ranges_of_threads(deal.range_offsets.tolist())
         with self.stage("read"):
             shard = self._read()
         cut_points = yield from self._find_cut_points(deal, shard)
@@ -143,40 +133,37 @@ class Worker(Role):
         )
 
     def _find_cut_points(self, deal: DealFeatures, shard: Shard):
-        """The cut points of the worker's features: given, from the servers, or (R = 1) from its own rows."""
+        """The cut points of the worker's features: given, from its own rows (R = 1), or from those of all row shards."""
         if deal.cut_points:
             return CutPoints.from_arrays(deal.cut_points)
-        job, parameters = self._job, self._job.parameters
-
-        def summarise(features: tuple[int, int]) -> Sketches:
-            return Sketches.summarise(
-                shard.columns, *features, shard.n_train, max_bin=parameters.max_bin, kind=parameters.sketch
-            )
+        if self._job.n_row_shards > 1:
+            return (yield from self._merge_sketches(deal, shard))
 
         def cut(features: tuple[int, int]) -> CutPoints:
-            return summarise(features).cut_points(
-                max_bin=parameters.max_bin, zero_as_missing=job.zero_as_missing, n_rows=deal.n_rows
-            )
+            return self._cut(self._summarise(shard, features), deal)
 
-        if not job.merges:
-            with self.stage("sketch"):
-                cut_points = CutPoints.join(self._all(cut, self._ranges))
-            self.send(COORDINATOR, ShareCutPoints(cut_points=cut_points.to_arrays()))
-            return cut_points
-        offsets = deal.range_offsets.tolist()
         with self.stage("sketch"):
-            sketches = self._all(summarise, list(zip(offsets, offsets[1:], strict=False)))
-        for server, held in zip(job.servers, sketches, strict=True):
-            self.send(server, PushSketches(sketches=held.to_arrays()))
-        del sketches
-        shared = yield from self.gather(ShareCutPoints, job.servers)
-        return CutPoints.join([CutPoints.from_arrays(message.cut_points) for message in shared])
+            cut_points = CutPoints.join(self._all(cut, self._ranges))
+        self.send(COORDINATOR, ShareCutPoints(cut_points=cut_points.to_arrays()))
+        return cut_points
+
+    def _summarise(self, shard: Shard, features: tuple[int, int]) -> Sketches:
+        """The values that features begin .. end have in the shard."""
+        parameters = self._job.parameters
+        return Sketches.summarise(
+            shard.columns, *features, shard.n_train, max_bin=parameters.max_bin, kind=parameters.sketch
+        )
+
+    def _cut(self, sketches: Sketches, deal: DealFeatures) -> CutPoints:
+        job = self._job
+        return sketches.cut_points(
+            max_bin=job.parameters.max_bin, zero_as_missing=job.zero_as_missing, n_rows=deal.n_rows
+        )
 
     def _make_part(self, columns: AnyColumns, cut_points: CutPoints, features: tuple[int, int]) -> Part:
         job, (begin, end) = self._job, features
-        rule = None if job.merges else job.rule
         points, ids = cut_points.part(begin, end), self._ids[begin:end]
-        return Part(begin, end, columns, points, job.zero_as_missing, ids, self._c, rule)
+        return Part(begin, end, columns, points, job.zero_as_missing, ids, self._c, self._rule_of_parts())
 
     def _set_up(self, deal: DealFeatures, shard: Shard, cut_points: CutPoints) -> None:
         job = self._job
@@ -184,9 +171,7 @@ class Worker(Role):
         self._n_rows_of_all, self._row_offset = deal.n_rows, deal.row_offset
         self._labels_of_rows, self._weights_of_rows = shard.labels, shard.weights
         self._bounds = job.loss.bounds(deal.max_weight, deal.max_label)
-        self._range_offsets = deal.range_offsets
-        if job.merges:
-            self._bin_offsets = bin_offsets_of(cut_points)
+        self._bin_offsets = bin_offsets_of(cut_points)
         self._margins = np.zeros(self._n_rows, np.float32)
         self._grads, self._hesses = np.empty(self._n_train), np.empty(self._n_train)
         self._packed = np.empty(self._n_train, np.int64)
@@ -226,9 +211,6 @@ class Worker(Role):
         steps = job.steps(self._bounds, self._n_rows_of_all)
         with self.stage("gradients"):
             self._round_gradients(steps, rounding_key(job.seed, tree))
-        if not job.merges:
-            for part in self._parts:
-                part.finder.start_tree(steps)
         for partition in (self._train, self._eval):
             partition.reset()
         return steps
@@ -236,17 +218,10 @@ class Worker(Role):
     def _grow(self, tree: int):
         """Grows one tree, level by level, and adds its leaf values to the margins."""
         steps = yield from self._start_tree(tree)
-        frontier, level, leaves = Frontier.root(), 0, []
-        build = [0]
-        living = [self._split_by_server(np.arange(len(self._ids), dtype=np.int32))]
+        self._start_growing(steps)
+        frontier, level, leaves, build = Frontier.root(), 0, [], [0]
         while True:
-            if not self._job.merges:
-                self._propose(tree, level, build)
-            else:
-                features = [np.concatenate(living[i]) for i in frontier.positions(build)]
-                self._send_histograms(tree, level, build, features)
-            [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
-            positions = frontier.positions(splits.nodes)
+            splits = yield from self._find_splits(tree, level, frontier, build)
             split = set(splits.nodes.tolist())
             leaves += [node for node in frontier.open if node not in split]
             if not len(splits.nodes):
@@ -254,15 +229,12 @@ class Worker(Role):
             words = yield from self._route(tree, level, splits)
             with self.stage("route"):
                 self._move_rows(frontier, splits, words)
-            children, frontier = frontier.children(splits.nodes), frontier.split(splits.nodes)
+            children, positions = frontier.children(splits.nodes), frontier.positions(splits.nodes)
+            frontier = frontier.split(splits.nodes)
             if splits.last:
                 leaves += frontier.open
                 break
-            if self._job.merges:
-                living = self._living_of_children(living, positions, splits)
-            else:
-                for part in self._parts:
-                    part.finder.apply(positions, [bool(b) for b in splits.build_left])
+            self._descend(positions, splits)
             build = [
                 left if build_left else right
                 for (_, left, right), build_left in zip(children, splits.build_left, strict=True)
@@ -286,52 +258,19 @@ class Worker(Role):
 
         self._all(write, self._chunks)
 
-    # living features: one list for each open node, of one array for each server: the features that lived in its parent
-
-    def _split_by_server(self, features: np.ndarray) -> list[np.ndarray]:
-        return np.split(features, np.searchsorted(features, self._range_offsets[1:-1]))
-
-    def _living_of_children(self, living, positions: list[int], splits: ApplySplits) -> list[list[np.ndarray]]:
-        by_server = []
-        for s, packed in enumerate(splits.living):
-            sizes = np.array([len(parts[s]) for parts in living])
-            flags = np.split(unpack_living(packed, int(sizes.sum())), np.cumsum(sizes)[:-1])
-            by_server.append(flags)
-        alive = [[features[by_server[s][i] != 0] for s, features in enumerate(living[i])] for i in positions]
-        return [features for features in alive for _ in ("left", "right")]
-
-    def _propose(self, tree: int, level: int, nodes: list[int]) -> None:
-        """Builds the histograms of `nodes` and proposes each open node's best split (R = 1)."""
-        rows = [self._train.rows(node) for node in nodes]
-        stage = partial(self.stage, share=1 / len(self._parts))
-        proposals = best_of(self._all(lambda part: part.propose(rows, self._packed, stage), self._parts))
-        self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(proposals)))
-
-    def _send_histograms(self, tree: int, level: int, nodes: list[int], living: list[np.ndarray]) -> None:
-        """Builds the histograms of `nodes` and sends each server its part (R > 1)."""
+    def _build(self, nodes: list[int], living: list[np.ndarray]) -> tuple[Histograms, np.ndarray]:
+        """Histograms of `nodes` over their living features (int32, the worker's numbers), and the totals of their rows."""
         rows = [self._train.rows(node) for node in nodes]
         ends = [part.end for part in self._parts[:-1]]
         of_parts = list(zip(*(np.split(features, np.searchsorted(features, ends)) for features in living), strict=True))
         with self.stage("build"):
             built = self._all(lambda part, own: part.build(rows, list(own), self._packed), self._parts, of_parts)
-            totals = built[0][1]
             first_bins = [int(self._bin_offsets[part.begin]) for part in self._parts]
-            built = Histograms.join([histograms for histograms, _ in built], first_bins)
-        with self.stage("encode"):
-            encoded = self._all(partial(self._encode, built), range(self._job.n_servers))
-        for server, arrays in zip(self._job.servers, encoded, strict=True):
-            message = PushHistograms(tree=tree, level=level, totals=totals, codec=self._job.codec, arrays=arrays)
-            self.send(server, message)
-
-    def _encode(self, built: Histograms, server: int) -> tuple[np.ndarray, ...]:
-        """A server's part of the histograms."""
-        offsets = self._bin_offsets[self._range_offsets[server] : self._range_offsets[server + 1] + 1]
-        part = built.restrict(int(offsets[0]), int(offsets[-1]))
-        return encode_histograms(self._job.codec, part, offsets - offsets[0])
+            return Histograms.join([histograms for histograms, _ in built], first_bins), built[0][1]
 
     # --- routing
 
-    def _route(self, tree: int, level: int, splits: ApplySplits):
+    def _route(self, tree: int, level: int, splits: AnySplits):
         """The bitvector of the shard's rows: own splits' bits, or those of all feature shards, ANDed by the server."""
         mine = np.flatnonzero(splits.shards == self._c)
         with self.stage("route"):
@@ -352,7 +291,7 @@ class Worker(Role):
         [routed] = yield from self.gather(RouteRows, [router], tree=tree, level=level)
         return unpack_bitvector(routed.form, routed.bits, self._n_rows)
 
-    def _bits(self, splits: ApplySplits, mine: np.ndarray, thread: int) -> np.ndarray:
+    def _bits(self, splits: AnySplits, mine: np.ndarray, thread: int) -> np.ndarray:
         """The bitvector of the shard's rows by the splits `mine` alone, as far as one thread looks at the rows."""
         words = np.full(n_words(self._n_rows), ~np.uint64(0))
         ends = [part.end for part in self._parts]
@@ -366,7 +305,7 @@ class Worker(Role):
             )  # fmt: skip
         return words
 
-    def _move_rows(self, frontier: Frontier, splits: ApplySplits, words: np.ndarray) -> None:
+    def _move_rows(self, frontier: Frontier, splits: AnySplits, words: np.ndarray) -> None:
         def move(children: tuple[int, int, int], unstored_left: np.uint8) -> None:
             node, left, right = children
             for partition in (self._train, self._eval):
@@ -403,6 +342,32 @@ class Worker(Role):
             labels = self._labels_of_rows[self._n_train :] if tree == 0 else np.empty(0)
             margins = self._margins[self._n_train :].copy()
             self.send(COORDINATOR, PushEvaluation(tree=tree, margins=margins, labels=labels))
+
+    # --- what differs from mode to mode
+
+    def _ranges_of_threads(self, range_offsets: list[int]) -> list[tuple[int, int]]:
+        """The features that each thread looks after, begin .. end, out of the ranges dealt."""
+        raise NotImplementedError
+
+    def _rule_of_parts(self) -> SplitRule | None:
+        """With a rule, each part finds the splits of its own features."""
+        raise NotImplementedError
+
+    def _merge_sketches(self, deal: DealFeatures, shard: Shard):
+        """The cut points of the worker's features, from the values of all row shards (R > 1); a generator."""
+        raise NotImplementedError
+
+    def _start_growing(self, steps: Steps) -> None:
+        """A tree begins, its gradients in multiples of `steps`."""
+        raise NotImplementedError
+
+    def _find_splits(self, tree: int, level: int, frontier: Frontier, build: list[int]):
+        """The splits of the open nodes, of which `build` are those whose histograms are built; a generator."""
+        raise NotImplementedError
+
+    def _descend(self, positions: list[int], splits: AnySplits) -> None:
+        """The open nodes at these positions were split, and a level of their children follows."""
+        raise NotImplementedError
 
 
 def _weights(part: Held | Counts) -> np.ndarray:

@@ -17,6 +17,22 @@ class Message:
     tree: int = -1
     level: int = -1
 
+    @property
+    def step(self) -> tuple[int, ...]:
+        """The step of the training that it belongs to: a kind's only go up."""
+        return self.tree, self.level
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingMessage(Message):
+    """Base of the messages that workers pass on to each other, `hop` by hop within a level (modes other than block)."""
+
+    hop: int
+
+    @property
+    def step(self) -> tuple[int, ...]:
+        return self.tree, self.level, self.hop
+
 
 # --- cluster: liveness and start-up; sent by drivers, never seen by roles
 
@@ -143,14 +159,14 @@ class DealRanges(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class PushSketches(Message):
-    """worker -> server, once: the values of the receiver's range of the sender's features, summarised (D8)."""
+    """worker -> server (ring: every other worker), once: the values of the receiver's range of features, summarised (D8)."""
 
     sketches: tuple[np.ndarray, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShareCutPoints(Message):
-    """server (R = 1: worker) -> workers of the shards, and coordinator, once: cut points of the sender's range.
+    """server (R = 1, ring: worker) -> workers of the shards, and coordinator, once: cut points of the sender's range.
 
     `cut_points` as CutPoints.to_arrays writes them: the whole range for the coordinator, for a worker its own shard's
     part of it.
@@ -193,7 +209,7 @@ class PushHistograms(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ProposeSplits(Message):
-    """server (R = 1: worker) -> coordinator, once a level: its best split of each open node, and what lives on.
+    """server (R = 1: worker; ring: worker 0) -> coordinator, once a level: its best splits, and what lives on.
 
     One entry for each open node, in order of node number: `gains` (float64; -inf: no split), `features` (int64 user
     numbers), `shards`, `locals` (int32: feature shard, and the feature's number in it), `bins` (int32, in the
@@ -215,7 +231,7 @@ class ProposeSplits(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ApplySplits(Message):
-    """coordinator -> all, once a level: the splits to make, in order of node number; none: the tree is grown.
+    """coordinator -> all (ring: nobody), once a level: the splits to make, in order of nodes; none: the tree is grown.
 
     `nodes` (int32) are the nodes to split; the others as in ProposeSplits. The children of the k-th split are numbered
     from the tree's node count on: left, right, left, right. `unstored_left` (uint8): a cell that is not stored goes left,
@@ -294,6 +310,33 @@ class PushEvaluation(Message):
     labels: np.ndarray
 
 
+# --- histograms summed in a ring of workers (roles/ring.py)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReduceHistograms(RingMessage):
+    """worker r -> worker r + 1, R - 1 times a level: a chunk of the bins, summed over the workers that it has passed.
+
+    All nodes to build in one, at hop h chunk r - 1 - h. `arrays` hold it in the form that `form` names (wire/chunks.py).
+    `totals` (float64, 1 x 2; level 0 only, else none): sum_grad and sum_hess of all rows of the same workers.
+    """
+
+    totals: np.ndarray
+    form: str
+    arrays: tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShareHistograms(RingMessage):
+    """worker r -> worker r + 1, R - 1 times a level: a chunk of the bins, summed over all workers.
+
+    At hop h chunk r - h; `form` and `arrays` as in ReduceHistograms.
+    """
+
+    form: str
+    arrays: tuple[np.ndarray, ...]
+
+
 # --- block-distributed prediction
 
 
@@ -324,7 +367,10 @@ ALL_KINDS: dict[str, type[Message]] = {}
 
 def _register(base: type[Message]) -> None:
     for kind in base.__subclasses__():
-        ALL_KINDS[kind.__name__] = kind
+        if kind.__subclasses__():
+            _register(kind)
+        else:
+            ALL_KINDS[kind.__name__] = kind
 
 
 _register(Message)

@@ -10,9 +10,9 @@ from psboost.boosting.histogram import Histograms
 from psboost.boosting.losses import LOSSES
 from psboost.data.sketches import CutPoints, Sketches
 from psboost.errors import DataError, ParameterError, ProtocolError
+from psboost.roles.block_worker import BlockWorker
 from psboost.roles.coordinator import Coordinator
 from psboost.roles.server import Server
-from psboost.roles.worker import Worker
 from psboost.wire.histogram_codecs import decode_histograms, encode_histograms
 from psboost.wire.messages import (
     ApplySplits,
@@ -288,7 +288,7 @@ def test_a_worker_alone():
     job = runs.make_job((1, 1), n_rounds=1, eval_names=("e",), **params)
     source = runs.make_source(job, TINY, column(0, 1, 0, 1))
     other = runs.make_source(job, TINY[:2] + 9, column(1, -1))
-    worker = Worker(job, 0, 0, source, (other,))
+    worker = BlockWorker(job, 0, 0, source, (other,))
     [(receiver, described)] = worker.start()
     assert receiver == "coordinator"
     assert (described.n_rows, described.n_values, described.n_features) == (4, 5, 2)
@@ -328,7 +328,7 @@ def test_a_worker_of_a_block():
     """Worker 0,1 of 2 x 2 with 2 servers: sketches and histograms for both, bits for its router."""
     job = runs.make_job((2, 2), 2, n_rounds=1, max_depth=2, min_child_weight=0, grad_bits=16)
     source = runs.make_source(job, np.repeat(TINY, 2, axis=0), np.repeat(column(0, 1, 0, 1), 2))
-    worker = Worker(job, 0, 1, source)
+    worker = BlockWorker(job, 0, 1, source)
     [(_, described)] = worker.start()
     assert described.n_rows == 2  # the second half of row shard 0
     sent = worker.handle("coordinator", deal_features([0], [0, 1, 1], n_rows=8))
@@ -370,7 +370,7 @@ def test_a_worker_of_a_block():
 
 def test_a_worker_stops_when_it_is_told():
     job = runs.make_job((1, 1))
-    worker = Worker(job, 0, 0, runs.make_source(job, TINY, column(0, 1, 0, 1)))
+    worker = BlockWorker(job, 0, 0, runs.make_source(job, TINY, column(0, 1, 0, 1)))
     worker.start()
     assert worker.handle("coordinator", StopTraining()) == [] and worker.done
 

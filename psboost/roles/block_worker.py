@@ -1,0 +1,98 @@
+"""Knows how a worker of a block sends its histograms to servers, or proposes splits; does not know how its rows are kept."""
+
+from functools import partial
+
+import numpy as np
+
+from psboost.boosting.histogram import Histograms
+from psboost.boosting.split import best_of
+from psboost.data.sketches import CutPoints
+from psboost.roles.role import COORDINATOR
+from psboost.roles.worker import Worker
+from psboost.wire.histogram_codecs import encode_histograms
+from psboost.wire.messages import ApplySplits, ProposeSplits, PushHistograms, PushSketches, ShareCutPoints
+from psboost.wire.packing import unpack_living
+
+
+class BlockWorker(Worker):
+    """Worker (r, c) of a training by blocks: servers sum its histograms or, with one row shard, it proposes splits."""
+
+    def _ranges_of_threads(self, range_offsets):
+        offsets = range_offsets if self._job.n_threads > 1 else [0, range_offsets[-1]]
+        return list(zip(offsets, offsets[1:], strict=False))
+
+    def _rule_of_parts(self):
+        return None if self._job.merges else self._job.rule
+
+    def _merge_sketches(self, deal, shard):
+        job, offsets = self._job, deal.range_offsets.tolist()
+        with self.stage("sketch"):
+            sketches = self._all(partial(self._summarise, shard), list(zip(offsets, offsets[1:], strict=False)))
+        for server, held in zip(job.servers, sketches, strict=True):
+            self.send(server, PushSketches(sketches=held.to_arrays()))
+        del sketches
+        shared = yield from self.gather(ShareCutPoints, job.servers)
+        return CutPoints.join([CutPoints.from_arrays(message.cut_points) for message in shared])
+
+    def _set_up(self, deal, shard, cut_points):
+        super()._set_up(deal, shard, cut_points)
+        self._range_offsets = deal.range_offsets
+
+    def _start_growing(self, steps):
+        if self._job.merges:
+            self._living = [self._split_by_server(np.arange(len(self._ids), dtype=np.int32))]
+            return
+        for part in self._parts:
+            part.finder.start_tree(steps)
+
+    def _find_splits(self, tree, level, frontier, build):
+        if self._job.merges:
+            features = [np.concatenate(self._living[i]) for i in frontier.positions(build)]
+            self._send_histograms(tree, level, build, features)
+        else:
+            self._propose(tree, level, build)
+        [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
+        return splits
+
+    def _descend(self, positions, splits):
+        if self._job.merges:
+            self._living = self._living_of_children(positions, splits)
+            return
+        for part in self._parts:
+            part.finder.apply(positions, [bool(b) for b in splits.build_left])
+
+    # living features: one list for each open node, of one array for each server: the features that lived in its parent
+
+    def _split_by_server(self, features: np.ndarray) -> list[np.ndarray]:
+        return np.split(features, np.searchsorted(features, self._range_offsets[1:-1]))
+
+    def _living_of_children(self, positions: list[int], splits: ApplySplits) -> list[list[np.ndarray]]:
+        by_server = []
+        for s, packed in enumerate(splits.living):
+            sizes = np.array([len(parts[s]) for parts in self._living])
+            flags = np.split(unpack_living(packed, int(sizes.sum())), np.cumsum(sizes)[:-1])
+            by_server.append(flags)
+        alive = [[features[by_server[s][i] != 0] for s, features in enumerate(self._living[i])] for i in positions]
+        return [features for features in alive for _ in ("left", "right")]
+
+    def _propose(self, tree: int, level: int, nodes: list[int]) -> None:
+        """Builds the histograms of `nodes` and proposes each open node's best split (R = 1)."""
+        rows = [self._train.rows(node) for node in nodes]
+        stage = partial(self.stage, share=1 / len(self._parts))
+        proposals = best_of(self._all(lambda part: part.propose(rows, self._packed, stage), self._parts))
+        self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(proposals)))
+
+    def _send_histograms(self, tree: int, level: int, nodes: list[int], living: list[np.ndarray]) -> None:
+        """Builds the histograms of `nodes` and sends each server its part (R > 1)."""
+        built, totals = self._build(nodes, living)
+        with self.stage("encode"):
+            encoded = self._all(partial(self._encode, built), range(self._job.n_servers))
+        for server, arrays in zip(self._job.servers, encoded, strict=True):
+            message = PushHistograms(tree=tree, level=level, totals=totals, codec=self._job.codec, arrays=arrays)
+            self.send(server, message)
+
+    def _encode(self, built: Histograms, server: int) -> tuple[np.ndarray, ...]:
+        """A server's part of the histograms."""
+        offsets = self._bin_offsets[self._range_offsets[server] : self._range_offsets[server + 1] + 1]
+        part = built.restrict(int(offsets[0]), int(offsets[-1]))
+        return encode_histograms(self._job.codec, part, offsets - offsets[0])

@@ -1,0 +1,89 @@
+"""Knows how workers in a ring sum chunks and share them; does not know what chunks are made of, or trees.
+
+Worker r sends to worker r + 1 alone, R - 1 times for each of the two, whatever R is; every worker sends (R - 1) / R of all
+chunks in each. So R workers send as many bytes in all as for a sum at one place, and nobody sends more than the others.
+
+    reduce_scatter, R = 3    hop 0         hop 1         then it has
+    worker 0 sends           chunk 2       chunk 1 + 1   chunk 0, summed over all
+    worker 1 sends           chunk 0       chunk 2 + 2   chunk 1
+    worker 2 sends           chunk 1       chunk 0 + 0   chunk 2
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from psboost.errors import ProtocolError
+from psboost.roles.role import Role
+from psboost.wire.chunks import Chunk, read_chunk
+from psboost.wire.messages import ReduceHistograms, ShareHistograms
+
+
+@dataclass(frozen=True)
+class Ring:
+    """One worker's place among the workers, who sum one level's histograms of a tree.
+
+    n_bins  of each chunk; chunk r belongs to worker r
+    """
+
+    role: Role
+    workers: list[str]
+    n_bins: list[int]
+
+    @property
+    def rank(self) -> int:
+        return self.workers.index(self.role.name)
+
+    @property
+    def _after(self) -> str:
+        return self.workers[(self.rank + 1) % len(self.workers)]
+
+    @property
+    def _before(self) -> str:
+        return self.workers[self.rank - 1]
+
+    def _read(self, message: ReduceHistograms | ShareHistograms, n_nodes: int, chunk: int) -> Chunk:
+        try:
+            return read_chunk(message.form, message.arrays, n_nodes, self.n_bins[chunk])
+        except ProtocolError as error:
+            raise ProtocolError(f"{self.role.name}, from {self._before}: {error}") from error
+
+    def _add_totals(self, received: np.ndarray, own: np.ndarray) -> np.ndarray:
+        if received.dtype != own.dtype or received.shape != own.shape:
+            raise ProtocolError(f"{self.role.name}, from {self._before}: totals of {received.dtype}{received.shape}")
+        return received + own
+
+    def reduce_scatter(self, tree: int, level: int, n_nodes: int, totals: np.ndarray, chunks: list[Chunk]):
+        """This worker's own chunk and the totals, both summed over all workers; a generator.
+
+        totals  float64 (n, 2)
+        chunks  this worker's sums of all chunks; emptied on the way, so that nobody holds them longer than needed
+        """
+        n_workers, rank = len(self.workers), self.rank
+        passing, passing_totals = chunks[rank - 1], totals
+        for hop in range(n_workers - 1):
+            reduce = ReduceHistograms(
+                tree=tree, level=level, hop=hop, totals=passing_totals, form=passing.form, arrays=passing.arrays
+            )
+            self.role.send(self._after, reduce)
+            chunks[(rank - 1 - hop) % n_workers] = None
+            [message] = yield from self.role.gather(ReduceHistograms, [self._before], tree=tree, level=level, hop=hop)
+            chunk = (rank - 2 - hop) % n_workers
+            with self.role.stage("merge"):
+                passing = self._read(message, n_nodes, chunk) + chunks[chunk]
+                passing_totals = self._add_totals(message.totals, totals)
+        chunks[rank] = None
+        return passing, passing_totals
+
+    def all_gather(self, tree: int, level: int, n_nodes: int, own: Chunk):
+        """All chunks, of which each worker gives its own; a generator."""
+        n_workers, rank = len(self.workers), self.rank
+        chunks = [own] * n_workers
+        for hop in range(n_workers - 1):
+            passing = chunks[rank - hop]
+            share = ShareHistograms(tree=tree, level=level, hop=hop, form=passing.form, arrays=passing.arrays)
+            self.role.send(self._after, share)
+            [message] = yield from self.role.gather(ShareHistograms, [self._before], tree=tree, level=level, hop=hop)
+            chunk = (rank - 1 - hop) % n_workers
+            chunks[chunk] = self._read(message, n_nodes, chunk)
+        return chunks

@@ -1,0 +1,140 @@
+"""Knows how workers that hold whole rows sum histograms and all choose the same splits; does not know servers."""
+
+from functools import partial
+
+import numpy as np
+
+from psboost.boosting.histogram import NodeSums, Total
+from psboost.boosting.split import SplitFinder, best_of, choose_splits
+from psboost.data.sketches import CutPoints, Sketches
+from psboost.kernels import chunks as kernels
+from psboost.roles.part import Part, make_finder
+from psboost.roles.ring import Ring
+from psboost.roles.role import COORDINATOR
+from psboost.roles.worker import Worker
+from psboost.wire.chunks import Chunk, DenseChunk
+from psboost.wire.messages import ProposeSplits, PushSketches, ShareCutPoints
+
+
+class _Search:
+    """Features that one thread searches: the bins begin .. end of the worker's, their sums and their splits."""
+
+    def __init__(self, begin: int, end: int, finder: SplitFinder):
+        self.begin, self.end, self.finder = begin, end, finder
+        self.acc = np.zeros(2 * (end - begin), np.int64)
+
+
+class RingWorker(Worker):
+    """Worker (r, 0) of a training by rows alone. `allreduce` is XGBoost's way: each level's histograms of the smaller
+    children are summed in a ring, and every worker searches all features, so that no other message is needed to go on.
+
+    Worker r owns the r-th of R chunks of the features: it merges their sketches, and its sum of them is the one shared.
+    """
+
+    def _ranges_of_threads(self, range_offsets):
+        offsets = range_offsets[:: self._job.n_row_shards]
+        return list(zip(offsets, offsets[1:], strict=False))
+
+    def _rule_of_parts(self):
+        return None
+
+    def _merge_sketches(self, deal, shard):
+        """Sends every other worker what the rows hold of its features, and shares the cut points of the own ones."""
+        offsets = deal.range_offsets[:: self._job.n_threads].tolist()
+        with self.stage("sketch"):
+            sketches = self._all(partial(self._summarise, shard), list(zip(offsets, offsets[1:], strict=False)))
+        others = [worker for worker in self._job.workers if worker != self.name]
+        own = sketches.pop(self._r)
+        for worker, held in zip(others, sketches, strict=True):
+            self.send(worker, PushSketches(sketches=held.to_arrays()))
+        del sketches
+        pushed = yield from self.gather(PushSketches, others)
+        with self.stage("sketch"):
+            received = [Sketches.from_arrays(message.sketches, own.n_features) for message in pushed]
+            received.insert(self._r, own)
+            cut_points = self._cut(Sketches.merge(received), deal)
+        for receiver in (*others, COORDINATOR):
+            self.send(receiver, ShareCutPoints(cut_points=cut_points.to_arrays()))
+        shared = yield from self.gather(ShareCutPoints, others)
+        parts = [CutPoints.from_arrays(message.cut_points) for message in shared]
+        parts.insert(self._r, cut_points)
+        return CutPoints.join(parts)
+
+    def _set_up(self, deal, shard, cut_points):
+        super()._set_up(deal, shard, cut_points)
+        self._cut_points = cut_points
+        self._chunk_edges = self._bin_offsets[deal.range_offsets[:: self._job.n_threads]].tolist()
+        self._searches = [self._make_search(*features) for features in self._ranges]
+        self._ring = Ring(self, self._job.workers, np.diff(self._chunk_edges).tolist())
+
+    def _make_search(self, begin: int, end: int) -> _Search:
+        job = self._job
+        points, ids = self._cut_points.part(begin, end), self._ids[begin:end]
+        finder = make_finder(begin, points, job.zero_as_missing, ids, self._c, job.rule)
+        return _Search(int(self._bin_offsets[begin]), int(self._bin_offsets[end]), finder)
+
+    def _start_growing(self, steps):
+        for search in self._searches:
+            search.finder.start_tree(steps)
+
+    def _find_splits(self, tree, level, frontier, build):
+        job = self._job
+        chunks, totals = self._sum_rows(build)
+        # Below the root every worker knows the totals, from the splits.
+        sent = totals if level == 0 else totals[:0]
+        own, totals = yield from self._ring.reduce_scatter(tree, level, len(build), sent, chunks)
+        if level == 0:
+            self._totals = totals.astype(np.int64)
+        chunks = yield from self._ring.all_gather(tree, level, len(build), own)
+        best = best_of(self._all(partial(self._search, chunks), self._searches))
+        if self._r == 0:
+            self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(best)))
+        return choose_splits(best, frontier.open, [self._cut_points], job.zero_as_missing, job.is_last(level))
+
+    def _descend(self, positions, splits):
+        self._totals = splits.built_sums
+        for search in self._searches:
+            search.finder.apply(positions, [bool(b) for b in splits.build_left])
+
+    # --- histograms
+
+    def _sum_rows(self, nodes: list[int]) -> tuple[list[Chunk], np.ndarray]:
+        """The sums of the worker's own rows of `nodes`, chunk by chunk; and their totals, float64 (n_nodes, 2)."""
+        rows_of_nodes = [self._train.rows(node) for node in nodes]
+        chunks = [np.empty((len(nodes), n_bins, 2)) for n_bins in self._ring.n_bins]
+        totals = np.zeros((len(nodes), 2))
+
+        def add_up(part: Part) -> None:
+            first, end = self._bin_offsets[part.begin], self._bin_offsets[part.end]
+            pieces = self._pieces(int(first), int(end))
+            for node, rows in enumerate(rows_of_nodes):
+                sums = part.sum(rows, self._packed)
+                totals[node] = sums.total[:2]
+                for c, at, begin, end in pieces:
+                    kernels.to_floats(sums.acc, sums.pairs, at, chunks[c][node, begin:end].reshape(-1))
+
+        with self.stage("build"):
+            self._all(add_up, self._parts)
+        return [DenseChunk(sums) for sums in chunks], totals
+
+    def _search(self, chunks: list[Chunk], search: _Search):
+        """The best split of each open node, in a thread's features, once all sums of the built ones are there."""
+        share = 1 / len(self._searches)
+        pieces = self._pieces(search.begin, search.end)
+        for node, (grad, hess) in enumerate(self._totals.tolist()):
+            with self.stage("merge", share):
+                for c, at, begin, end in pieces:
+                    chunks[c].load(node, begin, end, search.acc[2 * at : 2 * (at + end - begin)])
+            with self.stage("search", share):
+                search.finder.add(NodeSums(search.acc, True, Total(grad, hess, None)))
+        with self.stage("search", share):
+            return search.finder.find()
+
+    def _pieces(self, begin: int, end: int) -> list[tuple[int, int, int, int]]:
+        """The chunks that the bins begin .. end lie in: (chunk, first bin counted from begin, bins of the chunk .. end)."""
+        pieces = []
+        for c, (low, high) in enumerate(zip(self._chunk_edges, self._chunk_edges[1:], strict=False)):
+            first, last = max(begin, low), min(end, high)
+            if first < last:
+                pieces.append((c, first - begin, first - low, last - low))
+        return pieces
