@@ -8,6 +8,7 @@ from pathlib import Path
 import matplotlib
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 matplotlib.use("Agg")
 # Okabe and Ito (2008): told apart with any colour vision.
@@ -44,6 +45,17 @@ def panels(n: int, height: float, columns: int = 1, **more):
 def paper_marks(axes, x, y, label: str | None = "the paper's (SIGIR 2019)"):
     """Reference marks: what the paper's figures show."""
     axes.plot(x, y, linestyle="none", marker="_", markersize=15, markeredgewidth=2, color=BLACK, label=label, zorder=5)
+
+
+def log_axis(axis) -> None:
+    """A log scale for one axis, with ticks at 1, 2 and 5 in plain numbers if there are few, else at the powers of ten."""
+    getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
+    low, high = axis.get_view_interval()
+    few = high / low < 300
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if few else (1,)))
+    axis.set_minor_formatter(NullFormatter())
+    if few:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
 def legend_above(figure: Figure, axes, columns: int = 2) -> None:
