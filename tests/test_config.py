@@ -136,7 +136,7 @@ def test_wrong_types_and_ranges_are_refused_by_name(name, value):
 def test_a_refusal_says_what_is_accepted():
     refused("max_bin must be a whole number from 2 to 65536, not 1", Parameters, max_bin=1)
     refused("learning_rate must be a finite number above 0, not -1", Parameters, learning_rate=-1)
-    refused("grad_bits must be one of 8, 16, 32, not 12", Parameters, grad_bits=12)
+    refused("grad_bits must be one of 4, 8, 16, 32, not 12", Parameters, grad_bits=12)
     refused("zero_as_missing must be one of true, false, unstored, not 1", Parameters, zero_as_missing=1)
 
 

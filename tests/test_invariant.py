@@ -42,6 +42,7 @@ CASES = {
     "logistic, dense": {"dense": True},
     "squared, sparse": {"objective": "reg:squarederror"},
     "squared, dense": {"objective": "reg:squarederror", "dense": True},
+    "4 bits": {"grad_bits": 4},
     "8 bits": {"grad_bits": 8, "dense": True},
     "16 bits": {"grad_bits": 16},
     "32 bits": {"grad_bits": 32},

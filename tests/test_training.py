@@ -539,7 +539,7 @@ Y6 = np.array([0, 1, 0, 1, 0, 1])
     [
         ({"params": {"max_dept": 3}}, ParameterError, "unknown parameter 'max_dept'.* did you mean max_depth?"),
         ({"params": {"objective": "multi:softmax"}}, ParameterError, "objective must be one of"),
-        ({"params": {"grad_bits": 12}}, ParameterError, "grad_bits must be one of 8, 16, 32, not 12"),
+        ({"params": {"grad_bits": 12}}, ParameterError, "grad_bits must be one of 4, 8, 16, 32, not 12"),
         ({"params": {"base_score": 1.5}}, ParameterError, "base_score is a probability"),
         ({"params": SQUARED | {"base_score": 1e39}}, ParameterError, r"base_score=1e\+39"),
         ({"y": np.ones(6)}, DataError, "all 6 labels are 1: a single class"),

@@ -20,7 +20,7 @@ from psboost.boosting.fixed_point import (
 )
 from psboost.boosting.losses import Bounds
 
-BITS = pytest.mark.parametrize("grad_bits", [8, 16, 32])
+BITS = pytest.mark.parametrize("grad_bits", [4, 8, 16, 32])
 POSITIVE = st.floats(1e-30, 1e30)
 INT64_MAX = 2**63 - 1
 
