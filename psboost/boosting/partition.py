@@ -1,45 +1,102 @@
 """Knows which rows are in which node; does not know gains or messages."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from psboost.kernels import routing as kernels
 
+CHUNK_ROWS = 1 << 16  # a node of more is moved in chunks, by several threads
 
-def n_words(n_rows: int) -> int:
-    return (n_rows + 63) >> 6
+
+def words_of(bits: np.ndarray) -> np.ndarray:
+    """uint64: row i's bit in bit i % 64 of word i // 64, of `bits` (uint8, 0 or 1); what follows the last is 0."""
+    packed = np.packbits(bits, bitorder="little")
+    return np.pad(packed, (0, -len(packed) % 8)).view(np.uint64)
+
+
+def bits_of(words: np.ndarray, n_rows: int) -> np.ndarray:
+    """The inverse of words_of."""
+    return np.unpackbits(words.view(np.uint8), count=n_rows, bitorder="little")
+
+
+class _Chunk(NamedTuple):
+    """Some rows of a node that is split, begin .. end of the array `source`; those whose bit is left_bit go left."""
+
+    source: int
+    begin: int
+    end: int
+    left: int
+    right: int
+    left_bit: int
 
 
 class RowPartition:
     """The rows begin .. end of a row shard, grouped by the leaf-to-be that they are in, in row order within each.
 
         rows    [ node 3 | node 4 | node 2 ]
-        ranges  {3: (0, n3), 4: (n3, n3 + n4), 2: ...}
+        ranges  {3: (0, 0, n3), 4: (0, n3, n3 + n4), 2: ...}
+
+    When a node is split, its rows are written from one of two arrays to the same place of the other.
     """
 
     def __init__(self, begin: int, end: int, node_of_row: np.ndarray):
         """`node_of_row` (int32, rows of the whole shard) is shared with the other partitions of the shard."""
         self._begin, self._end = begin, end
         self._node_of_row = node_of_row
-        self._rows = np.empty(end - begin, np.int32)
-        self._spare = np.empty(end - begin, np.int32)
+        self._rows = [np.empty(end - begin, np.int32) for _ in range(2)]
         self.reset()
 
     def reset(self) -> None:
         """All rows in the root, node 0."""
-        self._rows[:] = np.arange(self._begin, self._end, dtype=np.int32)
+        self._rows[0][:] = np.arange(self._begin, self._end, dtype=np.int32)
         self._node_of_row[self._begin : self._end] = 0
-        self._ranges = {0: (0, self._end - self._begin)}
+        self._ranges = {0: (0, 0, self._end - self._begin)}
 
     def rows(self, node: int) -> np.ndarray:
         """int32: the rows of a node, ascending."""
-        begin, end = self._ranges[node]
-        return self._rows[begin:end]
+        source, begin, end = self._ranges[node]
+        return self._rows[source][begin:end]
 
-    def split(self, node: int, words: np.ndarray, default_is_left: bool, left: int, right: int) -> None:
-        """Moves the rows of `node` to its children, by the bitvector of the shard's rows."""
-        begin, end = self._ranges.pop(node)
-        n_left = kernels.partition(
-            self._rows[begin:end], words, default_is_left, left, right, self._node_of_row, self._spare[begin:end]
-        )
-        self._ranges[left] = (begin, begin + n_left)
-        self._ranges[right] = (begin + n_left, end)
+    def split(self, children: list[tuple[int, int, int]], bits: np.ndarray, left_bits: np.ndarray, side_by_side=map) -> None:
+        """Moves the rows of each (node, left, right) to the children.
+
+        bits          uint8: 0 or 1 for each row of the whole shard
+        left_bits     uint8: for each split, the bit of the rows that go left
+        side_by_side  a `map`, as Worker takes it
+        """
+        nodes = [self._chunks(*split, bit) for split, bit in zip(children, left_bits.tolist(), strict=True)]
+        chunks = [chunk for of_node in nodes for chunk in of_node]
+        n_left = list(side_by_side(lambda chunk: self._count_left(chunk, bits), chunks))
+        places, at = [], 0
+        for of_node in nodes:
+            counts = n_left[at : at + len(of_node)]
+            places += self._place(of_node, counts)
+            at += len(of_node)
+        list(side_by_side(lambda chunk, place: self._move(chunk, bits, *place), chunks, places))
+
+    def _chunks(self, node: int, left: int, right: int, left_bit: int) -> list[_Chunk]:
+        source, begin, end = self._ranges.pop(node)
+        edges = [*range(begin, max(end, begin + 1), CHUNK_ROWS), end]
+        return [_Chunk(source, *edge, left, right, left_bit) for edge in zip(edges, edges[1:], strict=False)]
+
+    def _place(self, chunks: list[_Chunk], n_left: list[int]) -> list[tuple[int, int]]:
+        """Where each chunk's left and right rows go, all left ones of the node first; takes note of its children."""
+        source, begin, end = chunks[0].source, chunks[0].begin, chunks[-1].end
+        middle = begin + sum(n_left)
+        self._ranges[chunks[0].left], self._ranges[chunks[0].right] = (1 - source, begin, middle), (1 - source, middle, end)
+        places, at_left, at_right = [], begin, middle
+        for chunk, n in zip(chunks, n_left, strict=True):
+            places.append((at_left, at_right))
+            at_left, at_right = at_left + n, at_right + chunk.end - chunk.begin - n
+        return places
+
+    def _count_left(self, chunk: _Chunk, bits: np.ndarray) -> int:
+        n_ones = kernels.count_ones(self._rows[chunk.source][chunk.begin : chunk.end], bits)
+        return n_ones if chunk.left_bit else chunk.end - chunk.begin - n_ones
+
+    def _move(self, chunk: _Chunk, bits: np.ndarray, at_left: int, at_right: int) -> None:
+        kernels.partition(
+            self._rows[chunk.source][chunk.begin : chunk.end], bits, chunk.left_bit, chunk.left, chunk.right,
+            at_left, at_right, self._rows[1 - chunk.source], self._node_of_row,
+        )  # fmt: skip

@@ -43,11 +43,11 @@ class Block(ABC):
         return int(self.bin_offsets[-1])
 
     @abstractmethod
-    def clear_bits(self, feature: int, begin: int, end: int, node: int, node_of_row, rows, share, words) -> None:
+    def clear_bits(self, feature: int, begin: int, end: int, node: int, node_of_row, rows, share, bits) -> None:
         """Clears the bit of every row of a node whose bin, counted within the feature, is one of begin .. end.
 
         node_of_row int32 (n_rows); rows: the node's rows, in int32 arrays; share (i, n): only the i-th of n parts of them,
-        which together are all; words: see kernels.routing  # OUT
+        which together are all; bits uint8 (n_rows): 1, or 0 where it is cleared  # OUT
         """
 
 
@@ -67,10 +67,10 @@ class SparseBlock(Block):
     posting_offsets: np.ndarray
     posting_rows: np.ndarray
 
-    def clear_bits(self, feature, begin, end, node, node_of_row, rows, share, words):
+    def clear_bits(self, feature, begin, end, node, node_of_row, rows, share, bits):
         first = int(self.bin_offsets[feature])
         low, high = self.posting_offsets[first + begin], self.posting_offsets[first + end]
-        routing_kernels.clear_bits(_share(self.posting_rows[low:high], share), node_of_row, node, words)
+        routing_kernels.clear_bits(_share(self.posting_rows[low:high], share), node_of_row, node, bits)
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,10 @@ class DenseBlock(Block):
     stride: int
     columns: dict[int, np.ndarray] = field(default_factory=dict)
 
-    def clear_bits(self, feature, begin, end, node, node_of_row, rows, share, words):
+    def clear_bits(self, feature, begin, end, node, node_of_row, rows, share, bits):
         column = self._column(feature)
         for part in rows:
-            dense_kernels.clear_bits_dense(column, _share(part, share), begin, end, words)
+            dense_kernels.clear_bits_dense(column, _share(part, share), begin, end, bits)
 
     def _column(self, feature: int) -> np.ndarray:
         if feature not in self.columns:  # two threads may both make it: they make the same

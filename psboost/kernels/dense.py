@@ -105,11 +105,10 @@ def build_dense(cells, stride, bin_offsets, rows, packed, n_fit, wide, acc):
         _move(bin_offsets, width, pairs, wide, acc)
 
 
-@kernel([void(IN[code], IN[int32], int64, int64, OUT[uint64]) for code in _CODES])
-def clear_bits_dense(column, rows, begin, end, words):
+@kernel([void(IN[code], IN[int32], int64, int64, OUT[uint8]) for code in _CODES])
+def clear_bits_dense(column, rows, begin, end, bits):
     """Clears the bit of every row of `rows` whose cell in `column` (n_rows: one feature's) is one of begin .. end."""
     for i in range(uint64(len(rows))):
         row = uint64(rows[i])
         cell = int64(column[row])
-        clears = uint64((cell >= begin) & (cell < end))
-        words[row >> uint64(6)] &= ~(clears << (row & uint64(63)))
+        bits[row] &= uint8((cell < begin) | (cell >= end))

@@ -1,37 +1,43 @@
 """Knows rows, bits and positions; does not know splits' gains or messages.
 
-A bitvector holds one bit for each row of a row shard, row i in bit i % 64 of word i // 64; 1: the row goes to its node's
-default child, 0: a stored value sends it to the other one (QuickScorer, default first: D5).
+A bitvector holds one bit for each row of a row shard; 1: the row goes to its node's default child, 0: a stored value sends
+it to the other one (QuickScorer, default first: D5). While it is made, and while rows move by it, each bit has a byte
+of its own, so that threads may clear those of neighbours.
 """
 
-from psboost.kernels.compile import IN, OUT, boolean, float32, int32, int64, kernel, uint64, void
+from psboost.kernels.compile import IN, OUT, float32, int32, int64, kernel, uint8, uint64, void
 
 
-@kernel(void(IN[int32], IN[int32], int32, OUT[uint64]))
-def clear_bits(rows, node_of_row, node, words):
+@kernel(void(IN[int32], IN[int32], int32, OUT[uint8]))
+def clear_bits(rows, node_of_row, node, bits):
     """Clears the bit of every row of `rows` that is in `node`."""
-    for row in rows:
-        clears = uint64(node_of_row[uint64(row)] == node)
-        words[uint64(row) >> uint64(6)] &= ~(clears << uint64(row & 63))
+    for i in range(uint64(len(rows))):
+        row = uint64(rows[i])
+        if node_of_row[row] == node:
+            bits[row] = 0
 
 
-@kernel(int64(OUT[int32], IN[uint64], boolean, int32, int32, OUT[int32], OUT[int32]))
-def partition(rows, words, default_is_left, left_node, right_node, node_of_row, spare):
-    """Puts the rows that go left before those that go right, both in the order they had; returns how many go left."""
-    at, others = int64(0), int64(0)
-    kept = uint64(default_is_left)
-    for k in range(len(rows)):
-        row = rows[k]
-        goes_left = (words[uint64(row) >> uint64(6)] >> uint64(row & 63)) & uint64(1) == kept
-        # Either way goes about as often: both are written, without a branch to guess, and one moves on.
-        rows[uint64(at)] = row
-        spare[uint64(others)] = row
-        node_of_row[uint64(row)] = left_node if goes_left else right_node
-        at += goes_left
-        others += not goes_left
-    for k in range(others):
-        rows[at + k] = spare[k]
-    return at
+@kernel(int64(IN[int32], IN[uint8]))
+def count_ones(rows, bits):
+    """How many rows of `rows` have a bit that is 1."""
+    n_ones = int64(0)
+    for i in range(uint64(len(rows))):
+        n_ones += int64(bits[uint64(rows[i])])
+    return n_ones
+
+
+@kernel(void(IN[int32], IN[uint8], uint8, int32, int32, int64, int64, OUT[int32], OUT[int32]))
+def partition(rows, bits, left_bit, left_node, right_node, left_at, right_at, moved, node_of_row):
+    """Writes `rows` to `moved` in their order: those whose bit is left_bit from left_at on, the others from right_at on."""
+    at_left, at_right = uint64(left_at), uint64(right_at)
+    for i in range(uint64(len(rows))):
+        row = uint64(rows[i])
+        goes_left = bits[row] == left_bit
+        # Either way goes about as often: no branch to guess.
+        moved[at_left if goes_left else at_right] = rows[i]
+        node_of_row[row] = left_node if goes_left else right_node
+        at_left += uint64(goes_left)
+        at_right += uint64(not goes_left)
 
 
 @kernel(void(IN[int32], float32, OUT[float32]))

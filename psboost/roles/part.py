@@ -52,7 +52,7 @@ class Part:
         return self._builder.build(rows_of_nodes, [features - np.int32(self.begin) for features in living], packed)
 
     def clear_deviating(
-        self, feature: int, edge: int, default_left: bool, unstored_left: bool, node: int, node_of_row, rows, share, words
+        self, feature: int, edge: int, default_left: bool, unstored_left: bool, node: int, node_of_row, rows, share, bits
     ) -> None:
         """Clears the bits of a node's rows whose stored value goes away from the default child of a split.
 
@@ -66,4 +66,4 @@ class Part:
         if has_nan_bin and default_left != unstored_left:
             ranges.append((n_cuts, n_cuts + 1))
         for begin, end in ranges:
-            block.clear_bits(feature, begin, end, node, node_of_row, rows, share, words)
+            block.clear_bits(feature, begin, end, node, node_of_row, rows, share, bits)

@@ -1,7 +1,8 @@
 """Knows what a worker of any mode does with its rows: reads, bins and routes them; does not know who sums histograms."""
 
+from bisect import bisect_right
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from psboost.boosting.fixed_point import Steps, round_gradients, rounding_key
 from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.losses import Bounds
-from psboost.boosting.partition import RowPartition, n_words
+from psboost.boosting.partition import CHUNK_ROWS, RowPartition, bits_of, words_of
 from psboost.boosting.split import SplitRule, Splits
 from psboost.data import zeros
 from psboost.data.block import bin_offsets_of
@@ -226,9 +227,9 @@ class Worker(Role):
             leaves += [node for node in frontier.open if node not in split]
             if not len(splits.nodes):
                 break
-            words = yield from self._route(tree, level, splits)
+            bits = yield from self._route(tree, level, splits)
             with self.stage("route"):
-                self._move_rows(frontier, splits, words)
+                self._move_rows(frontier, splits, bits)
             children, positions = frontier.children(splits.nodes), frontier.positions(splits.nodes)
             frontier = frontier.split(splits.nodes)
             if splits.last:
@@ -271,47 +272,47 @@ class Worker(Role):
     # --- routing
 
     def _route(self, tree: int, level: int, splits: AnySplits):
-        """The bitvector of the shard's rows: own splits' bits, or those of all feature shards, ANDed by the server."""
+        """uint8, for each of the rows: the bits of its own splits, or those of all feature shards, ANDed by the server."""
         mine = np.flatnonzero(splits.shards == self._c)
         with self.stage("route"):
-            n_threads = self._job.n_threads
-            words = reduce(np.bitwise_and, self._all(lambda t: self._bits(splits, mine, t), range(n_threads)))
+            bits = self._bits(splits, mine)
         if not self._job.routes:
-            return words
+            return bits
         router = self._job.router_of(self._r)
         if len(mine):
             with self.stage("encode"):
-                form, bits = pack_bitvector(words, self._n_rows)
+                form, packed = pack_bitvector(words_of(bits), self._n_rows)
             self.send(
                 router,
                 PushBitvectors(
-                    tree=tree, level=level, shard=self._c, n_bits=self._n_rows, form=form, bits=bits
+                    tree=tree, level=level, shard=self._c, n_bits=self._n_rows, form=form, bits=packed
                 ),
             )
         [routed] = yield from self.gather(RouteRows, [router], tree=tree, level=level)
-        return unpack_bitvector(routed.form, routed.bits, self._n_rows)
+        return bits_of(unpack_bitvector(routed.form, routed.bits, self._n_rows), self._n_rows)
 
-    def _bits(self, splits: AnySplits, mine: np.ndarray, thread: int) -> np.ndarray:
-        """The bitvector of the shard's rows by the splits `mine` alone, as far as one thread looks at the rows."""
-        words = np.full(n_words(self._n_rows), ~np.uint64(0))
+    def _bits(self, splits: AnySplits, mine: np.ndarray) -> np.ndarray:
+        """uint8, for each of the shard's rows: 0 if one of the splits `mine` sends it away from its node's default child."""
+        bits = np.ones(self._n_rows, np.uint8)
         ends = [part.end for part in self._parts]
-        for k in mine.tolist():
+
+        def clear(k: int, share: tuple[int, int]) -> None:
             feature, node = int(splits.locals[k]), int(splits.nodes[k])
-            part = self._parts[int(np.searchsorted(ends, feature, side="right"))]
+            part = self._parts[bisect_right(ends, feature)]
             rows = [partition.rows(node) for partition in (self._train, self._eval)]
             part.clear_deviating(
                 feature, int(splits.bins[k]) + 1, bool(splits.default_left[k]), bool(splits.unstored_left[k]),
-                node, self._node_of_row, rows, (thread, self._job.n_threads), words,
+                node, self._node_of_row, rows, share, bits,
             )  # fmt: skip
-        return words
 
-    def _move_rows(self, frontier: Frontier, splits: AnySplits, words: np.ndarray) -> None:
-        def move(children: tuple[int, int, int], unstored_left: np.uint8) -> None:
-            node, left, right = children
-            for partition in (self._train, self._eval):
-                partition.split(node, words, bool(unstored_left), left, right)
+        n_shares = {k: 1 + len(self._train.rows(int(splits.nodes[k]))) // CHUNK_ROWS for k in mine.tolist()}
+        shares = [(k, (i, n)) for k, n in n_shares.items() for i in range(n)]
+        self._all(lambda share: clear(*share), shares)
+        return bits
 
-        self._all(move, frontier.children(splits.nodes), splits.unstored_left)
+    def _move_rows(self, frontier: Frontier, splits: AnySplits, bits: np.ndarray) -> None:
+        for partition in (self._train, self._eval):
+            partition.split(frontier.children(splits.nodes), bits, splits.unstored_left, self._side_by_side)
 
     # --- the end of a tree
 

@@ -88,14 +88,14 @@ def check_clear_bits(dense, sparse, feature, begin, end):
     rows = [np.flatnonzero(node_of_row == 1).astype(np.int32)[part] for part in (slice(0, 2), slice(2, None))]
     found = []
     for block in (dense, sparse):
-        words = np.full(1 + dense.n_rows // 64, ~np.uint64(0))
+        bits = np.ones(dense.n_rows, np.uint8)
         for i in range(3):
-            block.clear_bits(feature, begin, end, 1, node_of_row, rows, (i, 3), words)
-        found.append(words.tolist())
+            block.clear_bits(feature, begin, end, 1, node_of_row, rows, (i, 3), bits)
+        found.append(bits.tolist())
     first = sparse.bin_offsets[feature]
     leave = sparse.posting_rows[sparse.posting_offsets[first + begin] : sparse.posting_offsets[first + end]]
-    expected = ~sum(1 << int(row) for row in leave if row % 2) & (1 << 64) - 1
-    assert found[0] == found[1] and found[0][0] == expected
+    expected = [int(row % 2 == 0 or row not in leave) for row in range(dense.n_rows)]
+    assert found == [expected, expected]
 
 
 def test_cells_widen_when_a_feature_with_all_of_256_bins_is_not_stored_everywhere():

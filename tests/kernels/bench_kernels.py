@@ -108,12 +108,10 @@ def test_find_split(benchmark, data):
 
 
 def test_partition(benchmark):
-    words = np.random.default_rng(2).integers(0, 2**63, -(-N_ROWS // 64)).astype(np.uint64)
-    node_of_row, spare = np.zeros(N_ROWS, np.int32), np.empty(N_ROWS, np.int32)
-    rows = np.arange(N_ROWS, dtype=np.int32)
-    benchmark.pedantic(
-        routing.partition, setup=lambda: ((rows.copy(), words, True, 1, 2, node_of_row, spare), {}), rounds=100
-    )
+    bits = np.random.default_rng(2).integers(0, 2, N_ROWS).astype(np.uint8)
+    node_of_row, rows = np.zeros(N_ROWS, np.int32), np.arange(N_ROWS, dtype=np.int32)
+    n_left = routing.count_ones(rows, bits)
+    benchmark(routing.partition, rows, bits, 1, 1, 2, 0, n_left, np.empty(N_ROWS, np.int32), node_of_row)
 
 
 @pytest.mark.parametrize("way", ["encode", "decode"])

@@ -24,18 +24,14 @@ def shards(draw):
     return node_of_row, bits, np.flatnonzero(rng.random(n_rows) < 0.5).tolist()
 
 
-def words_of(bits):
-    return np.array(naive.to_words(bits), np.uint64)
-
-
 @WAYS
 @quick
 @given(shards(), st.integers(2, 6))
 def test_clear_bits(kernels, shard, node):
     node_of_row, bits, rows = shard
-    words = words_of(bits)
-    kernels.clear_bits(np.array(rows, np.int32), np.array(node_of_row, np.int32), node, words)
-    assert words.tolist() == naive.to_words(naive.clear_bits(rows, node_of_row, node, bits))
+    array = np.array(bits, np.uint8)
+    kernels.clear_bits(np.array(rows, np.int32), np.array(node_of_row, np.int32), node, array)
+    assert array.tolist() == naive.clear_bits(rows, node_of_row, node, bits)
 
 
 @WAYS
@@ -44,10 +40,12 @@ def test_clear_bits(kernels, shard, node):
 def test_partition(kernels, shard, default_is_left):
     node_of_row, bits, rows = shard
     left, right = naive.partition(rows, bits, default_is_left)
-    array, nodes = np.array(rows, np.int32), np.array(node_of_row, np.int32)
-    spare = np.empty(len(rows), np.int32)
-    n_left = kernels.partition(array, words_of(bits), default_is_left, 11, 12, nodes, spare)
-    assert (array[:n_left].tolist(), array[n_left:].tolist()) == (left, right)
+    array, nodes, held = np.array(rows, np.int32), np.array(node_of_row, np.int32), np.array(bits, np.uint8)
+    n_ones = kernels.count_ones(array, held)
+    assert n_ones == sum(bits[row] for row in rows)
+    moved = np.full(len(rows) + 5, -1, np.int32)
+    kernels.partition(array, held, default_is_left, 11, 12, 1, 3 + len(left), moved, nodes)
+    assert moved.tolist() == [-1, *left, -1, -1, *right, -1, -1]
     expected = [11 if r in left else 12 if r in right else node for r, node in enumerate(node_of_row)]
     assert nodes.tolist() == expected
 
