@@ -58,6 +58,12 @@ def log_axis(axis) -> None:
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
+def in_bytes(size: float) -> str:
+    """A number of bytes with three digits and its unit."""
+    power = min(3, max(0, (len(str(int(size))) - 1) // 3))
+    return f"{size / 1000**power:.3g} {('B', 'kB', 'MB', 'GB')[power]}"
+
+
 def legend_above(figure: Figure, axes, columns: int = 2) -> None:
     """One legend for the figure, above its panels."""
     handles: dict = {}
