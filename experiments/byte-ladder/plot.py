@@ -23,7 +23,7 @@ def draw(rows: list[dict]):
             text = f"  {in_bytes(size)}, AUC {float(row['auc']):.4f}"
             one.annotate(text, (max(size, floor), y), va="center", fontsize=8)
             if floor:
-                one.plot([floor, floor], [y - 0.36, y + 0.36], color=BLACK, linewidth=1.8, label="order-0 entropy of what is sent")
+                one.vlines(floor, y - 0.36, y + 0.36, color=BLACK, linewidth=1.8, label="order-0 entropy of what is sent")
         one.set(title=SHAPE_NAMES.get(shape, shape), xscale="log", yticks=np.arange(len(steps)), yticklabels=steps)
         one.invert_yaxis()
         one.grid(visible=False, axis="y")
