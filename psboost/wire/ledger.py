@@ -1,23 +1,23 @@
 """Knows how many messages and bytes were sent, by tree and kind and by receiver; does not know what they say.
 
-`payload` counts the array frames of a message, `wire` all its frames with what ZeroMQ's protocol (ZMTP) puts
+`payload` counts the bytes of a message's arrays, `wire` all its frames with what ZeroMQ's protocol (ZMTP) puts
 in front of each: a flag and a length of 1 byte, or of 8 bytes for frames above 255 bytes. Every transport is
 counted like tcp, so that the bytes of a run do not depend on where it ran.
 """
 
 from collections.abc import Sequence
 
-import numpy as np
+from psboost.wire.codec import Frames
 
 _FIELDS = ("messages", "payload", "wire")
 
 _Sums = dict[str, list[int]]  # messages, payload, wire, by name
 
 
-def measure(frames: Sequence[bytes | memoryview]) -> tuple[int, int]:
-    """(payload, wire) of one encoded message: header first, then the arrays."""
-    sizes = [frame.nbytes if isinstance(frame, memoryview | np.ndarray) else len(frame) for frame in frames]
-    return sum(sizes[1:]), sum(size + (2 if size <= 255 else 9) for size in sizes)
+def measure(frames: Frames) -> tuple[int, int]:
+    """(payload, wire) of one encoded message."""
+    sizes = [frame.nbytes if isinstance(frame, memoryview) else len(frame) for frame in frames]
+    return frames.payload, sum(size + (2 if size <= 255 else 9) for size in sizes)
 
 
 class Ledger:
@@ -53,6 +53,11 @@ class Ledger:
     def bytes_sent(self) -> int:
         """All bytes on the wire."""
         return sum(sums[2] for kinds in self._trees.values() for sums in kinds.values())
+
+    def rename_receiver(self, old: str, new: str) -> None:
+        """What was sent to `old` was sent to `new`: a peer that had no name yet."""
+        if old in self._receivers:
+            _add(self._receivers, new, self._receivers.pop(old))
 
     def merge(self, other: "Ledger") -> None:
         """Add all that `other` has counted."""

@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as hnp
 from psboost.errors import ProtocolError
 from psboost.wire import codec
 from psboost.wire.codec import Envelope, decode, encode
+from psboost.wire.ledger import measure
 from psboost.wire.messages import ALL_KINDS, Beat, Message, PushHistograms, PushMargins
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
@@ -20,6 +21,7 @@ DTYPES = ["u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f4", "<f8"]
 ARRAYS = st.sampled_from(DTYPES).flatmap(
     lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
 )
+SMALLEST_LARGE = 60  # bytes; in place of codec._SMALL, so that the arrays above are of both sorts
 PLAIN = st.recursive(
     st.none()
     | st.booleans()
@@ -39,6 +41,13 @@ STRATEGIES = {
     np.ndarray: ARRAYS,
 }
 ENVELOPES = st.builds(Envelope, INTEGERS, st.text(max_size=20), INTEGERS, INTEGERS)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def few_bytes_are_large():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec, "_SMALL", SMALLEST_LARGE - 1)
+        yield
 
 
 def field_strategy(annotation):
@@ -129,6 +138,10 @@ def header_of(message, **changes):
     return [msgpack.packb(header), *frames[1:]]
 
 
+SMALL = PushMargins(level=0, margins=np.zeros(3, "f4"))
+LARGE = PushMargins(level=0, margins=np.zeros(5000, "f4"))  # also before few_bytes_are_large
+
+
 @pytest.mark.parametrize(
     ("frames", "said"),
     [
@@ -139,12 +152,18 @@ def header_of(message, **changes):
         (header_of(Beat(), at6=0.5), "tree: expected int, got float"),
         (header_of(Beat(), at8=True), "expected int, got bool"),
         (header_of(Beat()) + [b""], "1 frames more"),
-        (header_of(PushMargins(level=0, margins=np.zeros(3, "f4")))[:1], "fewer frames"),
-        (header_of(PushMargins(level=0, margins=np.zeros(3, "f4")), at8=[8, 4]), "12 bytes for float32"),
-        (header_of(PushMargins(level=0, margins=np.zeros(3, "f4")), at8=[8, -3]), "unknown dtype or shape"),
-        (header_of(PushMargins(level=0, margins=np.zeros(3, "f4")), at8=[99, 3]), "unknown dtype or shape"),
-        (header_of(PushMargins(level=0, margins=np.zeros(3, "f4")), at8=7), "not described"),
-        (header_of(PushMargins(level=0, margins=np.zeros(0, "f4")), at8=[8, 0, 2**63, 2**63]), "of shape"),
+        (header_of(LARGE)[:1], "fewer frames"),
+        (header_of(LARGE, at8=[8, 5001]), "20000 bytes for float32"),
+        (header_of(LARGE, at8=[8, -5000]), "unknown dtype or shape"),
+        (header_of(LARGE, at8=[8, 1, 1, 1, 1, 5000]), "unknown dtype or shape"),
+        (header_of(LARGE, at8=[99, 5000]), "unknown dtype or shape"),
+        (header_of(LARGE, at8=[8, 0, 2**63, 2**63]), "20000 bytes"),
+        (header_of(SMALL, at8=[8, bytes(13)]), "13 bytes for float32"),
+        (header_of(SMALL, at8=[8, 2, 2, bytes(18)]), "18 bytes for float32"),
+        (header_of(SMALL, at8=[8, 2.0, bytes(16)]), "unknown dtype or shape"),
+        (header_of(SMALL, at8=[10, bytes(12)]), "unknown dtype or shape"),
+        (header_of(SMALL, at8=7), "not described"),
+        (header_of(SMALL, at8=[8, 0, 2**63, 2**63, b""]), "of shape"),
     ],
 )
 def test_errors_name_the_sender_and_the_fault(frames, said):
@@ -186,27 +205,50 @@ def test_what_does_not_fit_its_field_is_never_sent(message):
 
 
 def test_owned_arrays_freeze_and_views_are_copied():
-    owned, base = np.arange(10, dtype="f4"), np.arange(10, dtype="f4")
-    frozen_base = np.arange(10, dtype="f4")
+    owned, base, frozen_base = (np.arange(100, dtype="f4") for _ in range(3))
     frozen_base.flags.writeable = False
     frames = encode(
         Envelope(1, "w", 0, 0),
-        PushHistograms(totals=owned, codec="csr", arrays=(base[2:5], frozen_base[2:5])),
+        PushHistograms(totals=owned, codec="csr", arrays=(base[2:50], frozen_base[2:50])),
     )
     with pytest.raises(ValueError, match="read-only"):
         owned[0] = 1
     base[:] = -1
     _, got = decode(frames)
-    assert got.arrays[0].tolist() == got.arrays[1].tolist() == [2, 3, 4]
+    assert got.arrays[0].tolist() == got.arrays[1].tolist() == list(range(2, 50))
     assert np.shares_memory(got.totals, owned) and np.shares_memory(got.arrays[1], frozen_base)
     assert not np.shares_memory(got.arrays[0], base)
+
+
+def test_small_arrays_are_copied_into_the_header():
+    array = np.arange(3, dtype="f4")
+    frames = encode(Envelope(1, "w", 0, 0), PushMargins(level=0, margins=array[:]))
+    array[:] = -1
+    assert len(frames) == 1 and frames.payload == 12
+    assert decode(frames)[1].margins.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("shape", [(0,), (7,), (63,), (64,), (300,), (15, 2), (0, 3), (80, 2), (1, 60), (16, 40)])
+def test_a_header_saves_what_a_frame_costs(monkeypatch, shape):
+    message = PushMargins(level=0, margins=np.zeros(shape, "f4"))
+    monkeypatch.setattr(codec, "_SMALL", -1)
+    alone = encode(Envelope(1, "w", 0, 0), message)
+    monkeypatch.setattr(codec, "_SMALL", 1 << 20)
+    together = encode(Envelope(1, "w", 0, 0), message)
+    assert (len(alone), len(together)) == (2, 1)
+    assert together.payload == alone.payload == message.margins.nbytes
+    one_is_longer = len(together[0]) > 255 >= max(len(frame) for frame in alone)  # than ZMTP's short frames
+    assert measure(together)[1] <= measure(alone)[1] + 7 * one_is_longer
 
 
 def test_layouts_are_made_little_endian_and_contiguous():
     for array in (
         np.arange(6, dtype=">i4"),
+        np.arange(60, dtype=">i4"),
         np.arange(12, dtype="i4")[::2],
-        np.ones((3, 4), "f8", order="F"),
+        np.arange(120, dtype="i4")[::2],
+        np.arange(6.0).reshape(3, 2).T,
+        np.arange(12.0).reshape(4, 3).T,
     ):
         _, got = decode(encode(Envelope(1, "w", 0, 0), PushMargins(level=0, margins=array)))
         assert np.array_equal(got.margins, array)
@@ -214,14 +256,14 @@ def test_layouts_are_made_little_endian_and_contiguous():
 
 
 def test_arrays_at_odd_addresses_are_copied():
-    frames = encode(Envelope(1, "w", 0, 0), PushMargins(level=0, margins=np.arange(4, dtype="f4")))
+    frames = encode(Envelope(1, "w", 0, 0), PushMargins(level=0, margins=np.arange(40, dtype="f4")))
     shifted = memoryview(b"x" + bytes(frames[1]))[1:]
     for received in (frames[1], shifted):
-        assert_same(np.arange(4, dtype="f4"), decode([frames[0], received])[1].margins)
+        assert_same(np.arange(40, dtype="f4"), decode([frames[0], received])[1].margins)
 
 
 def test_the_header_is_small():
-    totals, packed = np.zeros((4, 2), "i8"), np.zeros(1000, "u1")
+    totals, packed = np.zeros((0, 2), "i8"), np.zeros(1000, "u1")
     message = PushHistograms(tree=3, level=2, totals=totals, codec="packed", arrays=(packed,))
     assert len(encode(Envelope(12345, "worker-0-1", 0, 17), message)[0]) < 64
 

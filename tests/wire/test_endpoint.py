@@ -184,7 +184,7 @@ def check_own_run_only(receiver, context):
 
 def check_garbage(receiver, context):
     """Undecodable frames are an error, and the next message is received."""
-    good = codec.encode(codec.Envelope(5, "worker-7", 0, 0), PushMargins(level=0, margins=np.ones(3, "f4")))
+    good = codec.encode(codec.Envelope(5, "worker-7", 0, 0), PushMargins(level=0, margins=np.ones(5000, "f4")))
     raw = context.socket(zmq.PUSH)
     raw.setsockopt(zmq.IPV6, 1)
     raw.connect(receiver.address)

@@ -2,14 +2,17 @@
 
 import msgpack
 
+from psboost.wire.codec import Frames
 from psboost.wire.ledger import Ledger, measure
 
 
 def test_measure_counts_arrays_as_payload_and_zmtp_framing_as_wire():
-    assert measure([b"x" * 10]) == (0, 12)
-    assert measure([b"x" * 255]) == (0, 257)
-    assert measure([b"x" * 256]) == (0, 265)
-    assert measure([b"x" * 10, memoryview(b"y" * 1000), b""]) == (1000, 12 + 1009 + 2)
+    assert measure(Frames([b"x" * 10])) == (0, 12)
+    assert measure(Frames([b"x" * 255])) == (0, 257)
+    assert measure(Frames([b"x" * 256])) == (0, 265)
+    frames = Frames([b"x" * 10, memoryview(b"y" * 1000), b""])
+    frames.payload = 1004
+    assert measure(frames) == (1004, 12 + 1009 + 2)
 
 
 def test_an_empty_ledger():
