@@ -10,6 +10,7 @@ The rooms, in the order of their imports, each downward only (pyproject.toml: im
     training.py   psboost.train; prediction.py: psboost.predict, block-distributed
     progress.py   what a person sees of a run
     config.py     every setting, and the layers they come from
+    lab/          a virtual cluster with a clock of its own, and network namespaces
     cluster/      runs roles: local threads, processes, remote hosts; liveness
     roles/        worker, server, coordinator: state machines without I/O
     wire/         messages, codec, packing, histogram codecs, endpoint, byte ledger
@@ -41,11 +42,13 @@ _HOMES = {
     "ProtocolError": "psboost.errors",
     "ClusterError": "psboost.errors",
 }
-__all__ = ["__version__", *_HOMES]
+__all__ = ["__version__", "lab", *_HOMES]
 
 
 def __getattr__(name: str):
     """Public names, imported when they are first used, so that `import psboost` is instant."""
+    if name == "lab":
+        return import_module("psboost.lab")
     if name not in _HOMES:
         raise AttributeError(f"module 'psboost' has no attribute {name!r}")
     if _HOMES[name] != "psboost.errors":

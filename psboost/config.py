@@ -4,7 +4,8 @@ Three layers lie over the defaults, each beating the one below:
 
     flags  >  PSBOOST_* environment  >  TOML file  >  defaults of the dataclasses
 
-A TOML file holds run settings at the top, boosting parameters in [parameters], evaluation data in [eval]:
+A TOML file holds run settings at the top, boosting parameters in [parameters], evaluation data in [eval], and what a
+virtual cluster is made of in [cluster]:
 
     grid = "2x2"
     num_boost_round = 30
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from psboost.boosting.parameters import ALIASES, METRICS, NOT_HERE, Parameters
 from psboost.errors import ParameterError
+from psboost.lab.hosts import Cluster
 from psboost.roles.modes import BLOCK, MODES
 from psboost.settings import (
     Bool,
@@ -62,7 +64,7 @@ ENVIRONMENT_ELSEWHERE = ("PSBOOST_CONFIG", "PSBOOST_SSH", "PSBOOST_REMOTE_COMMAN
 class TrainConfig:
     """One run of `psboost train`."""
 
-    SUBTABLES: ClassVar = ("parameters",)
+    SUBTABLES: ClassVar = ("parameters", "cluster")
 
     data: Path = define(None, File(), "training data: svmlight (also .gz, .bz2) or scipy .npz")
     model: Path = define(None, File(), "where the model goes: JSON that XGBoost loads too")
@@ -73,7 +75,7 @@ class TrainConfig:
         "block",
         OneOf(MODES),
         "block: servers merge sparse histograms; the others distribute rows alone, on a grid Rx1: "
-        "workers sum dense histograms in a ring",
+        "workers sum histograms in a ring, dense ones but in sparse-allreduce",
     )
     grid: tuple[int, int] = define((1, 1), Grid(), "row shards x feature shards, one worker each")
     servers: int = define(1, Int(1, 2**16), "servers that merge histograms, in mode block; ignored in the others")
@@ -82,8 +84,8 @@ class TrainConfig:
     )
     transport: str = define(
         "tcp",
-        OneOf(("tcp", "ipc", "inproc", "memory")),
-        "tcp, ipc: processes; inproc: threads; memory: one thread, no sockets",
+        OneOf(("tcp", "ipc", "inproc", "memory", "virtual")),
+        "tcp, ipc: processes; inproc: threads; memory: one thread, no sockets; virtual: on a cluster that is not there",
     )
     num_boost_round: int = define(100, Int(1), "boosting rounds")
     seed: int = define(0, Int(0, 2**63 - 1), "seed of every random choice")
@@ -101,8 +103,12 @@ class TrainConfig:
     report: Path | None = define(
         None, File(), "where to write seconds and bytes as JSON", optional="nowhere"
     )
+    report_html: Path | None = define(
+        None, File(), "where to write a page that shows the run: one HTML file", optional="nowhere"
+    )
     quiet: bool = define(False, Bool(), "print nothing but errors")
     parameters: Parameters = field(default_factory=Parameters)
+    cluster: Cluster | None = None  # transport virtual only
 
     def __post_init__(self) -> None:
         for name, how in (("data", "name the training DATA"), ("model", "pass --model OUT.json")):
@@ -113,6 +119,7 @@ class TrainConfig:
         check_all(self, "")
         if not isinstance(self.parameters, Parameters):
             raise ParameterError("parameters must be a Parameters; Parameters.from_dict makes one of a dict")
+        object.__setattr__(self, "cluster", checked_cluster(self.cluster, self.transport))
 
     @property
     def n_servers(self) -> int:
@@ -121,6 +128,19 @@ class TrainConfig:
     @property
     def n_workers(self) -> int:
         return self.grid[0] * self.grid[1]
+
+
+def checked_cluster(cluster: Cluster | None, transport: str) -> Cluster | None:
+    """The cluster of a run: the default one for transport virtual if none is given. ParameterError for other transports."""
+    if cluster is not None and not isinstance(cluster, Cluster):
+        raise ParameterError(f"cluster must be a psboost.lab.Cluster, not {cluster!r}")
+    if transport == "virtual":
+        return cluster or Cluster()
+    if cluster is not None:
+        raise ParameterError(
+            f"a virtual cluster is given (hosts, gbit or such), but the transport is {transport}: give transport virtual"
+        )
+    return None
 
 
 def parse_grid(text: str) -> tuple[int, int]:
@@ -135,14 +155,16 @@ def check_setting(name: str, value: Any) -> Any:
 
 # ---- layers
 
+_CLASSES = {TrainConfig: "run", Parameters: "boosting parameters", Cluster: "the cluster of --transport virtual"}
+
 
 def load_config(
     flags: Mapping[str, Any], environ: Mapping[str, str], toml_path: str | os.PathLike[str] | None = None
 ) -> TrainConfig:
-    """The settings of one run. `flags` holds field names of both dataclasses; a None there was not given."""
+    """The settings of one run. `flags` holds field names of all dataclasses; a None there was not given."""
     given = {name: value for name, value in flags.items() if value is not None}
     layers = [*_toml_layers(toml_path), *_environment_layers(environ)]
-    settings = settings_of(TrainConfig) | settings_of(Parameters)
+    settings = {name: setting for cls in _CLASSES for name, setting in settings_of(cls).items()}
     if unknown := given.keys() - settings.keys():
         raise TypeError(f"flags that are no settings: {', '.join(sorted(unknown))}")
     for name, value in given.items():
@@ -151,13 +173,13 @@ def load_config(
     run: dict[str, Any] = {}
     for layer in layers:
         run.update(layer)
-    boosting = {name: run.pop(name) for name in settings_of(Parameters) if name in run}
-    return TrainConfig(**run, parameters=Parameters(**boosting))
+    boosting, hosts = ({name: run.pop(name) for name in settings_of(cls) if name in run} for cls in (Parameters, Cluster))
+    return TrainConfig(**run, parameters=Parameters(**boosting), cluster=Cluster(**hosts) if hosts else None)
 
 
 def config_from_args(args: argparse.Namespace, environ: Mapping[str, str]) -> TrainConfig:
     """load_config for a namespace that add_flags filled; other attributes of it are left alone."""
-    names = settings_of(TrainConfig).keys() | settings_of(Parameters).keys()
+    names = {name for cls in _CLASSES for name in settings_of(cls)}
     flags = {name: value for name, value in vars(args).items() if name in names}
     return load_config(flags, environ, args.config or environ.get("PSBOOST_CONFIG") or None)
 
@@ -166,8 +188,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     """Give `parser` DATA, --config and one flag per setting. Texts stay texts: load_config reads them."""
     from argparse import BooleanOptionalAction
 
-    groups = {TrainConfig: parser.add_argument_group("run"), Parameters: None}
-    groups[Parameters] = parser.add_argument_group("boosting parameters")
+    groups = {cls: parser.add_argument_group(title) for cls, title in _CLASSES.items()}
     groups[TrainConfig].add_argument(
         "--config", metavar="FILE.toml", help="settings that flags and PSBOOST_* variables override"
     )
@@ -199,9 +220,10 @@ def _toml_layers(path: str | os.PathLike[str] | None) -> list[dict[str, Any]]:
         raise ParameterError(f"cannot read the configuration {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ParameterError(f"{path} is no TOML: {error}") from error
-    parameters = content.pop("parameters", {})
-    if not isinstance(parameters, dict):
-        raise ParameterError(f"{path}: parameters must be a table, [parameters]")
+    parameters, cluster = content.pop("parameters", {}), content.pop("cluster", {})
+    for name, table in (("parameters", parameters), ("cluster", cluster)):
+        if not isinstance(table, dict):
+            raise ParameterError(f"{path}: {name} must be a table, [{name}]")
     if not isinstance(content.get("eval", {}), dict):
         raise ParameterError(f"{path}: eval must be a table, [eval] with NAME = DATA")
     for name in content:
@@ -213,11 +235,12 @@ def _toml_layers(path: str | os.PathLike[str] | None) -> list[dict[str, Any]]:
     return [
         read_layer(TrainConfig, content, f"{path}: {{}}", path),
         read_layer(Parameters, parameters, f"{path}: {{}} in [parameters]", f"[parameters] of {path}"),
+        read_layer(Cluster, cluster, f"{path}: {{}} in [cluster]", f"[cluster] of {path}"),
     ]
 
 
 def _environment_layers(environ: Mapping[str, str]) -> list[dict[str, Any]]:
-    run, boosting = {}, {}
+    run, boosting, cluster = {}, {}, {}
     for variable in sorted(environ):
         if not variable.startswith("PSBOOST_") or variable in ENVIRONMENT_ELSEWHERE:
             continue
@@ -226,12 +249,14 @@ def _environment_layers(environ: Mapping[str, str]) -> list[dict[str, Any]]:
             run[name] = environ[variable]
         elif ALIASES.get(name, name) in settings_of(Parameters) or name in NOT_HERE:
             boosting[name] = environ[variable]
+        elif name in settings_of(Cluster):
+            cluster[name] = environ[variable]
         else:
-            known = [*settings_by_key(TrainConfig), *settings_of(Parameters), *ALIASES]
+            known = [*(key for cls in _CLASSES for key in settings_by_key(cls)), *ALIASES]
             known = [f"PSBOOST_{key.upper()}" for key in known] + list(ENVIRONMENT_ELSEWHERE)
             raise ParameterError(f"unknown variable {variable} in the environment{nearest(variable, known)}")
     place = "PSBOOST_{} in the environment"
     return [
         read_layer(cls, layer, place, "the environment", text=True)
-        for cls, layer in ((TrainConfig, run), (Parameters, boosting))
+        for cls, layer in ((TrainConfig, run), (Parameters, boosting), (Cluster, cluster))
     ]

@@ -13,11 +13,13 @@ from psboost.cluster.inputs import DataInput, as_file
 from psboost.cluster.launch import train_in_processes
 from psboost.cluster.local import train_in_process
 from psboost.cluster.threads import default_threads
-from psboost.config import Parameters, TrainConfig, check_setting
+from psboost.config import Parameters, TrainConfig, check_setting, checked_cluster
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.source import open_source
 from psboost.errors import ParameterError
+from psboost.lab.hosts import Cluster
+from psboost.lab.virtual import train_virtually
 from psboost.progress import Progress
 from psboost.roles.coordinator import Round
 from psboost.roles.job import Job
@@ -38,6 +40,7 @@ def train(
     servers: int = 1,
     threads: int | None = None,
     transport: str = "inproc",
+    cluster: Cluster | None = None,
     evals: Sequence[tuple] | None = (),
     seed: int = 0,
     sample_weight: Any = None,
@@ -56,12 +59,15 @@ def train(
                      (svmlight, also .gz and .bz2, or .npz)
     y                labels (n_rows); None for a file that holds them
     mode             "block"; or, with rows alone distributed, on a grid (R, 1) and without servers: "allreduce" (dense
-                     histograms are summed in a ring, XGBoost's way). The model is the same
+                     histograms are summed in a ring, XGBoost's way), "reduce-scatter" (each worker sums and searches a range
+                     of features, LightGBM's way) or "sparse-allreduce" (only present bins travel). The model is the same
     grid             (row shards, feature shards): one worker for each block
     servers          servers that merge histograms and route rows; ignored in modes other than "block"
     threads          of each worker; by default this machine's cores, shared among the workers
     transport        "inproc" (roles are threads), "memory" (one thread runs all roles, and by default all work), "tcp"
-                     or "ipc" (processes on this machine)
+                     or "ipc" (processes on this machine), or "virtual" (one thread runs all roles on a cluster that is
+                     not there; seconds are those of its clock, and report["virtual"] is VirtualRun.report)
+    cluster          a psboost.lab.Cluster, for transport "virtual"
     evals            (X, y, name) triples, or (path, name) pairs: metrics after each round
     seed             of the rounding of gradients; the model is the same for every grid, server count and transport
     sample_weight    float (n_rows), >= 0
@@ -77,6 +83,7 @@ def train(
     """
     parameters = Parameters.from_dict(params)
     grid, transport = check_setting("grid", grid), check_setting("transport", transport)
+    cluster = checked_cluster(cluster, transport)
     names, eval_data = _evaluation_sets(evals or ())
     callbacks = _callables(callbacks or ())
     if isinstance(bin_mapper, str | Path):
@@ -106,6 +113,8 @@ def train(
 
     begin = time.perf_counter()
     shared = {"transport": transport, "on_round": on_round, "bin_mapper": bin_mapper}
+    if cluster is not None:
+        return _finish_virtually(job, source, eval_sources, cluster, on_round, bin_mapper)
     if transport in IN_PROCESS:
         training, costs = train_in_process(job, source, eval_sources, **shared)
     else:
@@ -141,6 +150,8 @@ def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None 
     )
     begin = time.perf_counter()
     shared = {"transport": config.transport, "on_round": progress.round, "bin_mapper": given}
+    if config.cluster is not None:
+        return _finish_virtually(job, sources[0], tuple(sources[1:]), config.cluster, progress.round, given)
     if config.transport in IN_PROCESS:
         training, costs = train_in_process(job, sources[0], tuple(sources[1:]), **shared)
     else:
@@ -154,9 +165,11 @@ def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None 
 def _n_threads(threads: int | None, grid: tuple[int, int], transport: str) -> int:
     """Of each worker: as asked, or as many as there are cores for."""
     threads = check_setting("threads", threads)
+    if transport == "virtual" and threads not in (None, 1):
+        raise ParameterError(f"threads {threads}: with transport virtual a worker has one; give hosts more workers instead")
     if threads is not None:
         return threads
-    return 1 if transport == "memory" else default_threads(grid[0] * grid[1])
+    return 1 if transport in ("memory", "virtual") else default_threads(grid[0] * grid[1])
 
 
 def finish(training, costs, transport: str, total_seconds: float) -> Forest:
@@ -166,6 +179,15 @@ def finish(training, costs, transport: str, total_seconds: float) -> Forest:
     training.forest.bin_mapper = training.bin_mapper
     training.forest.report = report
     return training.forest
+
+
+def _finish_virtually(job: Job, source, eval_sources, cluster: Cluster, on_round, bin_mapper) -> Forest:
+    training, costs, virtual = train_virtually(
+        job, source, eval_sources, cluster=cluster, on_round=on_round, bin_mapper=bin_mapper
+    )
+    forest = finish(training, costs, "virtual", virtual["seconds"])
+    forest.report["virtual"] = virtual
+    return forest
 
 
 def _rule_for_zeros(parameters: Parameters, bin_mapper: BinMapper | None) -> zeros.Rule | None:

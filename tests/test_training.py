@@ -568,7 +568,7 @@ Y6 = np.array([0, 1, 0, 1, 0, 1])
         ({"num_boost_round": 0}, ParameterError, "num_boost_round must be"),
         ({"seed": -1}, ParameterError, "seed must be"),
         ({"codec": "zip"}, ParameterError, "codec must be one of packed, csr, not 'zip'"),
-        ({"transport": "udp"}, ParameterError, "transport must be one of tcp, ipc, inproc, memory, not 'udp'"),
+        ({"transport": "udp"}, ParameterError, "transport must be one of tcp, ipc, inproc, memory, virtual, not 'udp'"),
         ({"index_base": 2}, ParameterError, "index_base is 2"),
         ({"n_features": 1}, DataError, "X has 2 columns, n_features declares 1"),
         ({"evals": [(X6, Y6)]}, ParameterError, r"evals\[0\]: give \(X, y, name\)"),

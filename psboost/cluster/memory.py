@@ -44,6 +44,11 @@ def run_in_memory(
         receiver, frames = take(mail)
         envelope, message = decode(frames)
         post(receiver, by_name[receiver].handle(envelope.sender, message))
+    check_all_done(roles)
+
+
+def check_all_done(roles: list[Role]) -> None:
+    """ClusterError if some of the roles wait, while nothing is under way."""
     waiting = [f"{role.name} waits for {role.waits_for}" for role in roles if not role.done]
     if waiting:
         raise ClusterError("nothing is under way, but " + "; ".join(waiting))

@@ -119,6 +119,11 @@ class Role:
         return outbox
 
     @property
+    def awaited(self) -> str:
+        """The kind of message that the role waits for; none: nothing."""
+        return "" if self._wanted is None else self._wanted[0][0]
+
+    @property
     def waits_for(self) -> str:
         """What the role waits for, for error messages."""
         if self._wanted is None:
