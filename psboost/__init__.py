@@ -8,6 +8,7 @@ The rooms, in the order of their imports, each downward only (pyproject.toml: im
 
     cli.py        the psboost command
     training.py   psboost.train; prediction.py: psboost.predict, block-distributed
+    pages/        what a run was, as a page of HTML
     progress.py   what a person sees of a run
     config.py     every setting, and the layers they come from
     lab/          a virtual cluster with a clock of its own, and network namespaces
@@ -32,6 +33,7 @@ _HOMES = {
     "train": "psboost.training",
     "Round": "psboost.training",
     "predict": "psboost.prediction",
+    "write_report_html": "psboost.pages.run",
     "Forest": "psboost.boosting.forest",
     "load_model": "psboost.boosting.forest",
     "BinMapper": "psboost.data.bin_mapper",

@@ -144,9 +144,9 @@ def _train(args: argparse.Namespace) -> None:
     rendezvous = getattr(args, "rendezvous", None)
     if rendezvous is not None and config.transport not in ("tcp", "ipc"):
         raise ParameterError(f"--transport {config.transport}: roles of other processes need tcp or ipc")
-    outputs = [config.model, _mapper_path(config.model)] + ([config.report] if config.report else [])
-    for path in outputs:
-        _check_writable(path)
+    for path in (config.model, _mapper_path(config.model), config.report, config.report_html):
+        if path is not None:
+            _check_writable(path)
     _prepare(config.quiet)
 
     from psboost.progress import Progress
@@ -158,6 +158,10 @@ def _train(args: argparse.Namespace) -> None:
     forest.bin_mapper.save(_mapper_path(config.model))
     if config.report:
         _write_json(config.report, {name: part for name, part in forest.report.items() if name != "timeline"})  # it is long
+    if config.report_html:
+        from psboost.pages.run import write_report_html
+
+        write_report_html(forest, config.report_html)
     if not config.quiet:
         from psboost.progress import summary
 

@@ -164,6 +164,8 @@ def run_cluster(
             _await_members(roll, endpoint, processes, on_join)
             listener = _assign_roles(roll, endpoint, job)
             addresses = {name: join.address for name, join in roll.assign().items()}
+            for name, address in addresses.items():
+                ledger.rename_receiver(address, name)
             pulse = Pulse(COORDINATOR, endpoint.run, 0, addresses, ledger, {})
             stack.callback(pulse.stop)
             if on_start is not None:

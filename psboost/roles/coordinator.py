@@ -308,6 +308,7 @@ class Coordinator(Role):
         dense_bins = n_bins + self._stock.n_features - n_used
         return {
             "mode": job.mode,
+            "job": job.to_dict(),
             "rows": self._stock.n_rows,
             "stored_values": sum(self._stock.values_of_shards),
             "features": {
