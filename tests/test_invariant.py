@@ -195,8 +195,8 @@ def test_any_order_of_messages(grid, servers, dense, objective):
 def test_any_order_of_messages_in_a_ring(mode, objective):
     for dense in (False, True):
         expected = chaotic(0, (1, 1), 1, objective, dense, runs.first_come)
-        for seed in range(12):
-            assert chaotic(seed, (1 + seed % 5, 1), 1, objective, dense, mode=mode) == expected, (dense, seed)
+        for seed in range(6):
+            assert chaotic(seed, (2 + seed % 5, 1), 1, objective, dense, mode=mode) == expected, (dense, seed)
 
 
 def test_stopping_early_in_any_order():

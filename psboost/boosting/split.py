@@ -262,6 +262,11 @@ class SplitFinder:
                 self._write(proposals, i, best, best_gain[0])
         return proposals
 
+    @property
+    def parent_features(self) -> list[np.ndarray]:
+        """int32, of each open node: the features that lived in its parent."""
+        return self._parent_features
+
     def flags(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Of each open node: the features that lived in its parent (int32), and whether they live on (uint8)."""
         flags, lives = [], np.zeros(self._range.n_features, np.uint8)

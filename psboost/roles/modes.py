@@ -2,7 +2,10 @@
 
     block             rows and features: servers merge sparse histograms
     allreduce         rows: dense histograms are summed in a ring, and every worker gets all sums (XGBoost's way)
+    reduce-scatter    rows: likewise, but each worker gets the sums of its own range of features and searches these alone;
+                      best splits are exchanged (LightGBM's way)
+    sparse-allreduce  rows: as allreduce, but only present bins travel, until a chunk is so full that all bins take less
 """
 
-BLOCK, ALLREDUCE = "block", "allreduce"
-MODES = (BLOCK, ALLREDUCE)
+BLOCK, ALLREDUCE, REDUCE_SCATTER, SPARSE_ALLREDUCE = "block", "allreduce", "reduce-scatter", "sparse-allreduce"
+MODES = (BLOCK, ALLREDUCE, REDUCE_SCATTER, SPARSE_ALLREDUCE)

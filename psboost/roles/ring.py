@@ -1,4 +1,4 @@
-"""Knows how workers in a ring sum chunks and share them; does not know what chunks are made of, or trees.
+"""Knows how workers in a ring sum chunks, share them and agree on splits; does not know what chunks are made of.
 
 Worker r sends to worker r + 1 alone, R - 1 times for each of the two, whatever R is; every worker sends (R - 1) / R of all
 chunks in each. So R workers send as many bytes in all as for a sum at one place, and nobody sends more than the others.
@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from psboost.boosting.split import Proposals, best_of
 from psboost.errors import ProtocolError
 from psboost.roles.role import Role
-from psboost.wire.chunks import Chunk, read_chunk
-from psboost.wire.messages import ReduceHistograms, ShareHistograms
+from psboost.wire.chunks import Chunk, add, read_chunk
+from psboost.wire.messages import ReduceHistograms, ShareHistograms, ShareSplits
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,16 @@ class Ring:
     def rank(self) -> int:
         return self.workers.index(self.role.name)
 
+    def _at(self, distance: int) -> str:
+        return self.workers[(self.rank + distance) % len(self.workers)]
+
     @property
     def _after(self) -> str:
-        return self.workers[(self.rank + 1) % len(self.workers)]
+        return self._at(1)
 
     @property
     def _before(self) -> str:
-        return self.workers[self.rank - 1]
+        return self._at(-1)
 
     def _read(self, message: ReduceHistograms | ShareHistograms, n_nodes: int, chunk: int) -> Chunk:
         try:
@@ -70,7 +74,7 @@ class Ring:
             [message] = yield from self.role.gather(ReduceHistograms, [self._before], tree=tree, level=level, hop=hop)
             chunk = (rank - 2 - hop) % n_workers
             with self.role.stage("merge"):
-                passing = self._read(message, n_nodes, chunk) + chunks[chunk]
+                passing = add(self._read(message, n_nodes, chunk), chunks[chunk])
                 passing_totals = self._add_totals(message.totals, totals)
         chunks[rank] = None
         return passing, passing_totals
@@ -87,3 +91,16 @@ class Ring:
             chunk = (rank - 1 - hop) % n_workers
             chunks[chunk] = self._read(message, n_nodes, chunk)
         return chunks
+
+    def agree(self, tree: int, level: int, best: Proposals):
+        """The best of all workers' proposals; a generator.
+
+        After hop h a worker has heard of the 2^(h+1) workers up to itself. For the last hop that may be some twice,
+        which does not change the best.
+        """
+        for hop in range((len(self.workers) - 1).bit_length()):
+            self.role.send(self._at(1 << hop), ShareSplits(tree=tree, level=level, hop=hop, **vars(best)))
+            sender = self._at(-(1 << hop))
+            [message] = yield from self.role.gather(ShareSplits, [sender], tree=tree, level=level, hop=hop)
+            best = best_of([best, message])
+        return best

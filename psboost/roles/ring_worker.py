@@ -4,31 +4,34 @@ from functools import partial
 
 import numpy as np
 
+from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import NodeSums, Total
-from psboost.boosting.split import SplitFinder, best_of, choose_splits
+from psboost.boosting.split import Proposals, SplitFinder, best_of, choose_splits
 from psboost.data.sketches import CutPoints, Sketches
 from psboost.kernels import chunks as kernels
+from psboost.roles.modes import REDUCE_SCATTER, SPARSE_ALLREDUCE
 from psboost.roles.part import Part, make_finder
 from psboost.roles.ring import Ring
 from psboost.roles.role import COORDINATOR
 from psboost.roles.worker import Worker
-from psboost.wire.chunks import Chunk, DenseChunk
+from psboost.wire.chunks import Chunk, DenseChunk, SparseChunk
 from psboost.wire.messages import ProposeSplits, PushSketches, ShareCutPoints
 
 
 class _Search:
-    """Features that one thread searches: the bins begin .. end of the worker's, their sums and their splits."""
+    """Features that one thread searches, from `first` on: bins begin .. end of the worker's, their sums and their splits."""
 
-    def __init__(self, begin: int, end: int, finder: SplitFinder):
-        self.begin, self.end, self.finder = begin, end, finder
+    def __init__(self, first: int, begin: int, end: int, finder: SplitFinder):
+        self.first, self.begin, self.end, self.finder = first, begin, end, finder
         self.acc = np.zeros(2 * (end - begin), np.int64)
 
 
 class RingWorker(Worker):
-    """Worker (r, 0) of a training by rows alone. `allreduce` is XGBoost's way: each level's histograms of the smaller
-    children are summed in a ring, and every worker searches all features, so that no other message is needed to go on.
+    """Worker (r, 0) of a training by rows alone (roles/modes.py names the ways).
 
-    Worker r owns the r-th of R chunks of the features: it merges their sketches, and its sum of them is the one shared.
+    Worker r owns the r-th of R chunks of the features: it merges their sketches, and its sums of them are the ones that are
+    shared or, in mode reduce-scatter, searched. Each level's histograms of the smaller children are summed, those of their
+    siblings are parent - child at each worker; all choose the same splits, so that the coordinator is only told of them.
     """
 
     def _ranges_of_threads(self, range_offsets):
@@ -64,29 +67,36 @@ class RingWorker(Worker):
         super()._set_up(deal, shard, cut_points)
         self._cut_points = cut_points
         self._chunk_edges = self._bin_offsets[deal.range_offsets[:: self._job.n_threads]].tolist()
-        self._searches = [self._make_search(*features) for features in self._ranges]
+        ranges = self._ranges
+        if self._job.mode == REDUCE_SCATTER:  # the own chunk's, one for each thread
+            own = deal.range_offsets[self._r * self._job.n_threads :].tolist()
+            ranges = list(zip(own, own[1 : self._job.n_threads + 1], strict=False))
+        self._searches = [self._make_search(*features) for features in ranges]
         self._ring = Ring(self, self._job.workers, np.diff(self._chunk_edges).tolist())
 
     def _make_search(self, begin: int, end: int) -> _Search:
         job = self._job
         points, ids = self._cut_points.part(begin, end), self._ids[begin:end]
         finder = make_finder(begin, points, job.zero_as_missing, ids, self._c, job.rule)
-        return _Search(int(self._bin_offsets[begin]), int(self._bin_offsets[end]), finder)
+        return _Search(begin, int(self._bin_offsets[begin]), int(self._bin_offsets[end]), finder)
 
     def _start_growing(self, steps):
         for search in self._searches:
             search.finder.start_tree(steps)
 
     def _find_splits(self, tree, level, frontier, build):
-        job = self._job
-        chunks, totals = self._sum_rows(build)
+        job, is_sparse = self._job, self._job.mode == SPARSE_ALLREDUCE
+        chunks, totals = self._sum_present(build, frontier) if is_sparse else self._sum_all(build)
         # Below the root every worker knows the totals, from the splits.
         sent = totals if level == 0 else totals[:0]
         own, totals = yield from self._ring.reduce_scatter(tree, level, len(build), sent, chunks)
         if level == 0:
             self._totals = totals.astype(np.int64)
-        chunks = yield from self._ring.all_gather(tree, level, len(build), own)
-        best = best_of(self._all(partial(self._search, chunks), self._searches))
+        if job.mode == REDUCE_SCATTER:
+            best = yield from self._ring.agree(tree, level, self._search({self._r: own}))
+        else:
+            chunks = yield from self._ring.all_gather(tree, level, len(build), own)
+            best = self._search(dict(enumerate(chunks)))
         if self._r == 0:
             self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(best)))
         return choose_splits(best, frontier.open, [self._cut_points], job.zero_as_missing, job.is_last(level))
@@ -98,8 +108,8 @@ class RingWorker(Worker):
 
     # --- histograms
 
-    def _sum_rows(self, nodes: list[int]) -> tuple[list[Chunk], np.ndarray]:
-        """The sums of the worker's own rows of `nodes`, chunk by chunk; and their totals, float64 (n_nodes, 2)."""
+    def _sum_all(self, nodes: list[int]) -> tuple[list[Chunk], np.ndarray]:
+        """The own rows' sums of `nodes` in all bins, chunk by chunk; and their totals, float64 (n_nodes, 2)."""
         rows_of_nodes = [self._train.rows(node) for node in nodes]
         chunks = [np.empty((len(nodes), n_bins, 2)) for n_bins in self._ring.n_bins]
         totals = np.zeros((len(nodes), 2))
@@ -117,16 +127,37 @@ class RingWorker(Worker):
             self._all(add_up, self._parts)
         return [DenseChunk(sums) for sums in chunks], totals
 
-    def _search(self, chunks: list[Chunk], search: _Search):
-        """The best split of each open node, in a thread's features, once all sums of the built ones are there."""
-        share = 1 / len(self._searches)
-        pieces = self._pieces(search.begin, search.end)
+    def _sum_present(self, nodes: list[int], frontier: Frontier) -> tuple[list[Chunk], np.ndarray]:
+        """The same in the present bins of features that may still be split (D3), which all workers know alike."""
+        living = [
+            np.concatenate([search.finder.parent_features[i] + np.int32(search.first) for search in self._searches])
+            for i in frontier.positions(nodes)
+        ]
+        built, totals = self._build(nodes, living)
+        with self.stage("encode"):
+            edges = zip(self._chunk_edges, self._chunk_edges[1:], strict=False)
+            chunks = [SparseChunk.of(built.restrict(*edge), edge[1] - edge[0]).smallest() for edge in edges]
+        return chunks, totals.astype(np.float64)
+
+    def _search(self, chunks: dict[int, Chunk]) -> Proposals:
+        """The best split of each open node, in the features of `chunks`, which hold the sums of the built ones."""
+        return best_of(self._all(partial(self._search_part, chunks), self._searches))
+
+    def _search_part(self, chunks: dict[int, Chunk], search: _Search) -> Proposals:
+        share, acc = 1 / len(self._searches), search.acc
+        pieces = [
+            (chunks[c], begin, end, acc[2 * at : 2 * (at + end - begin)])
+            for c, at, begin, end in self._pieces(search.begin, search.end)
+        ]
+        acc.fill(0)
         for node, (grad, hess) in enumerate(self._totals.tolist()):
             with self.stage("merge", share):
-                for c, at, begin, end in pieces:
-                    chunks[c].load(node, begin, end, search.acc[2 * at : 2 * (at + end - begin)])
+                for chunk, begin, end, sums in pieces:
+                    chunk.load(node, begin, end, sums)
             with self.stage("search", share):
-                search.finder.add(NodeSums(search.acc, True, Total(grad, hess, None)))
+                search.finder.add(NodeSums(acc, True, Total(grad, hess, None)))
+            for chunk, begin, end, sums in pieces:
+                chunk.unload(node, begin, end, sums)
         with self.stage("search", share):
             return search.finder.find()
 

@@ -337,6 +337,23 @@ class ShareHistograms(RingMessage):
     arrays: tuple[np.ndarray, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ShareSplits(RingMessage):
+    """worker r -> worker r + 2^hop, log2 R times a level (mode reduce-scatter): the best splits that it has heard of.
+
+    Fields as in ProposeSplits.
+    """
+
+    gains: np.ndarray
+    features: np.ndarray
+    shards: np.ndarray
+    locals: np.ndarray
+    bins: np.ndarray
+    default_left: np.ndarray
+    left_sums: np.ndarray
+    node_sums: np.ndarray
+
+
 # --- block-distributed prediction
 
 

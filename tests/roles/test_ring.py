@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
+from psboost.boosting.histogram import Histograms
+from psboost.boosting.split import Proposals, best_of
 from psboost.cluster.memory import first_come, run_in_memory
 from psboost.errors import ProtocolError
 from psboost.roles.ring import Ring
 from psboost.roles.role import Role, worker_name
-from psboost.wire.chunks import DenseChunk
+from psboost.wire.chunks import DenseChunk, SparseChunk, add
 from psboost.wire.ledger import Ledger
 from psboost.wire.messages import ReduceHistograms, ShareHistograms
 from tests import runs
@@ -16,35 +18,54 @@ STEPS = [(0, 0), (0, 1), (1, 0)]
 
 
 class Member(Role):
-    """Sums its own numbers, for each step, with the others'; its result: of each step (own chunk, totals, all chunks)."""
+    """Sums its own numbers, for each step, with the others'; its result: own chunk, totals, all chunks and best of each."""
 
-    def __init__(self, rank, n_workers, n_bins, sums):
+    def __init__(self, rank, n_workers, n_bins, sums, make_chunk):
         """`sums` of each step: float64 (n_nodes, all bins, 2)."""
         super().__init__(worker_name(rank, 0))
         self._ring = Ring(self, [worker_name(r, 0) for r in range(n_workers)], n_bins)
-        self._sums = sums
+        self._sums, self._make_chunk = sums, make_chunk
 
     def run(self):
         results = []
         for (tree, level), sums in zip(STEPS, self._sums, strict=True):
             edges = np.cumsum(self._ring.n_bins)[:-1]
-            chunks = [DenseChunk(np.ascontiguousarray(part)) for part in np.split(sums, edges, axis=1)]
+            chunks = [self._make_chunk(np.ascontiguousarray(part)) for part in np.split(sums, edges, axis=1)]
             totals = sums.sum(axis=1)[: 1 if level == 0 else 0]
             own, totals = yield from self._ring.reduce_scatter(tree, level, len(sums), totals, chunks)
             shared = yield from self._ring.all_gather(tree, level, len(sums), own)
-            results.append((own, totals, shared))
+            best = yield from self._ring.agree(tree, level, proposals_of(self._ring.rank, len(sums)))
+            results.append((own, totals, shared, best))
         return results
 
 
-def members(n_workers, n_bins, seed=0):
-    """The roles, and the sums of each step over all of them."""
+def proposals_of(rank, n_nodes):
+    """Node i's gain is greatest at worker i, and at those from 3 on, of which the last has the lowest feature."""
+    proposals = Proposals.empty(n_nodes)
+    proposals.gains[:] = 1
+    proposals.gains[rank : rank + 1] = 2
+    if rank > 2:
+        proposals.gains[:] = 2
+    proposals.features[:] = 100 - rank
+    return proposals
+
+
+def sparse(sums):
+    nodes, bins = np.nonzero(sums[:, :, 1])
+    offsets = np.searchsorted(nodes, np.arange(len(sums) + 1)).astype(np.int64)
+    values = sums[nodes, bins].astype(np.int64)
+    return SparseChunk.of(Histograms(offsets, bins.astype(np.int32), values[:, 0], values[:, 1]), sums.shape[1]).smallest()
+
+
+def members(n_workers, n_bins, seed=0, fill=1.0, make_chunk=DenseChunk):
+    """The roles, and for each of them the sums of each step."""
     rng = np.random.default_rng(seed)
-    n_nodes = [1, 3, 2]
-    own = [
-        [rng.integers(-(2**40), 2**40, (n, sum(n_bins), 2)).astype(np.float64) for n in n_nodes] for _ in range(n_workers)
-    ]
-    roles = [Member(r, n_workers, n_bins, own[r]) for r in range(n_workers)]
-    return roles, [sum(of_worker[step] for of_worker in own) for step in range(len(STEPS))]
+    own = []
+    for _ in range(n_workers):
+        shapes = [(n_nodes, sum(n_bins)) for n_nodes in (1, 3, 2)]
+        present = [rng.random(shape) < fill for shape in shapes]
+        own.append([rng.integers(1, 2**40, (*p.shape, 2)) * p[:, :, None].astype(np.float64) for p in present])
+    return [Member(r, n_workers, n_bins, own[r], make_chunk) for r in range(n_workers)], own
 
 
 def run(roles, take=first_come):
@@ -56,13 +77,24 @@ def run(roles, take=first_come):
     return total
 
 
-def check(roles, expected):
+def as_dense(chunk, n_nodes):
+    if isinstance(chunk, DenseChunk):
+        return chunk.sums
+    return add(chunk, DenseChunk(np.zeros((n_nodes, chunk.n_bins, 2)))).sums
+
+
+def check(roles, sums):
+    expected = [sum(of_worker[step] for of_worker in sums) for step in range(len(STEPS))]
     for rank, role in enumerate(roles):
         edges = np.cumsum([0, *role._ring.n_bins])
-        for (own, totals, shared), whole, (_, level) in zip(role.result, expected, STEPS, strict=True):
-            assert np.array_equal(own.sums, whole[:, edges[rank] : edges[rank + 1]])
-            assert np.array_equal(np.concatenate([chunk.sums for chunk in shared], axis=1), whole)
+        for (own, totals, shared, best), whole, (_, level) in zip(role.result, expected, STEPS, strict=True):
+            n_nodes = len(whole)
+            assert np.array_equal(as_dense(own, n_nodes), whole[:, edges[rank] : edges[rank + 1]])
+            assert np.array_equal(np.concatenate([as_dense(chunk, n_nodes) for chunk in shared], axis=1), whole)
             assert np.array_equal(totals, whole.sum(axis=1)[: 1 if level == 0 else 0])
+            proposed = [proposals_of(r, n_nodes) for r in range(len(roles))]
+            for name, column in vars(best_of(proposed)).items():
+                assert np.array_equal(getattr(best, name), column), name
 
 
 SIZES = [3, 0, 11, 1, 5, 2, 7]
@@ -71,26 +103,65 @@ SIZES = [3, 0, 11, 1, 5, 2, 7]
 @pytest.mark.parametrize("n_workers", range(1, 8))
 def test_sums_and_bytes(n_workers):
     n_bins = SIZES[:n_workers]
-    roles, expected = members(n_workers, n_bins)
+    roles, sums = members(n_workers, n_bins)
     bytes_sent = run(roles).total()
-    check(roles, expected)
+    check(roles, sums)
     if n_workers == 1:
         assert bytes_sent == {}
         return
     messages = n_workers * (n_workers - 1) * len(STEPS)
-    chunks = 16 * (n_workers - 1) * sum(whole.shape[0] * whole.shape[1] for whole in expected)
+    chunks = 16 * (n_workers - 1) * sum(step.shape[0] * step.shape[1] for step in sums[0])
     totals = 16 * n_workers * (n_workers - 1) * 2  # of the two roots
     for kind, payload in (("ReduceHistograms", chunks + totals), ("ShareHistograms", chunks)):
         assert (bytes_sent[kind]["messages"], bytes_sent[kind]["payload"]) == (messages, payload)
+    hops = {1: 0, 2: 1, 3: 2, 4: 2, 5: 3, 6: 3, 7: 3}[n_workers]
+    assert bytes_sent["ShareSplits"]["messages"] == n_workers * hops * len(STEPS)
+
+
+@pytest.mark.parametrize("fill", [0.0, 0.1, 0.3, 0.8])
+@pytest.mark.parametrize("n_workers", range(1, 8))
+def test_sparse_sums_and_bytes(n_workers, fill):
+    n_bins = [2 * n for n in SIZES[:n_workers]]
+    roles, sums = members(n_workers, n_bins, fill=fill, make_chunk=sparse)
+    bytes_sent = run(roles).total()
+    check(roles, sums)
+    if n_workers == 1:
+        return
+
+    def chunk_bytes(workers, step, chunk, was_dense):
+        """Of a chunk summed over some workers; it stays dense if it was."""
+        begin = sum(n_bins[:chunk])
+        whole = sum(sums[worker][step] for worker in workers)[:, begin : begin + n_bins[chunk]]
+        as_list = 20 * int((whole[:, :, 1] > 0).sum()) + 8 * (len(whole) + 1)
+        as_dense = 16 * whole.shape[0] * whole.shape[1]
+        is_dense = was_dense or as_dense < as_list
+        return (as_dense if is_dense else as_list), is_dense
+
+    reduced, shared, forms = 16 * n_workers * (n_workers - 1) * 2, 0, set()
+    for step in range(len(STEPS)):
+        for chunk in range(n_workers):
+            path = [(chunk + 1 + k) % n_workers for k in range(n_workers)]
+            raw = [chunk_bytes([worker], step, chunk, False)[1] for worker in path]
+            for k in range(n_workers):
+                size, is_dense = chunk_bytes(path[: k + 1], step, chunk, any(raw[: k + 1]))
+                raw[k] = is_dense
+                forms.add(is_dense)
+                if k < n_workers - 1:
+                    reduced += size
+                else:
+                    shared += size * (n_workers - 1)
+    assert bytes_sent["ReduceHistograms"]["payload"] == reduced
+    assert bytes_sent["ShareHistograms"]["payload"] == shared
+    assert len(forms) == 2 or fill in (0.0, 0.8) or n_workers < 4
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_any_order(seed):
     n_workers = 2 + seed % 6
-    roles, expected = members(n_workers, SIZES[:n_workers], seed)
+    roles, sums = members(n_workers, SIZES[:n_workers], seed, fill=0.2, make_chunk=(DenseChunk, sparse)[seed % 2])
     chaos = runs.Chaos(seed)
     run(roles, chaos)
-    check(roles, expected)
+    check(roles, sums)
     assert chaos.n_repeated > 0
 
 
