@@ -3,8 +3,8 @@
     python experiments/speed/wire.py --shapes rcv1,bosch --rounds 5 --rate 1gbit        # root: it makes namespaces
     python experiments/speed/wire.py --data FOLDER     # FOLDER/url-small-train.npz and so on, as `data_of` writes them
 
-Four nodes, each a namespace with a link of its own (lab.py), one thread a process, everybody with depth 6, 256 bins and
-learning rate 0.3:
+Four nodes, each a namespace with its own link (psboost/lab/namespaces.py), one thread a process, everybody with depth 6,
+256 bins and learning rate 0.3:
 
     psboost         2x2 grid and 2 servers, dealt to the nodes as scripts/launch_hosts deals them; it reads one .npz
     XGBoost         row split (QuantileDMatrix) and column split, a worker a node, each with an .npz of its part
@@ -38,7 +38,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from lab import Lab, LabError, OutOfTime
 from node import Spec, load, load_test
 from results import HEADER as TABLE_HEADER
 from results import PATH, Figure, compare, keep, machine, show
@@ -47,6 +46,7 @@ from shapes import SHAPES, make
 from psboost.boosting.forest import load_model
 from psboost.boosting.metrics import auc
 from psboost.cluster.signals import exit_code, signals_as_interrupt
+from psboost.lab.namespaces import Lab, LabError, OutOfTime
 
 N_NODES = 4
 TEST_ROWS = 20_000

@@ -23,7 +23,8 @@ class Cluster:
     CPU time each, its encoding and decoding apart. The defaults are what `python -m psboost.lab.sockets` measured between
     two processes of one machine (2 cores, AMD EPYC, Linux 6.18, over tcp); it measures another machine's too.
 
-    hosts_per_core  for comparing with real runs on a machine of few cores: so many hosts share one core
+    hosts_per_core  for comparing with namespaces on a machine of few cores: so many hosts share one core
+    burst_kb        for the same: what a link that was idle takes at once, as theirs do
 
     Raises ParameterError for values out of range.
     """
@@ -41,9 +42,10 @@ class Cluster:
     servers_apart: bool = define(False, Bool(), "servers have hosts of their own")
     coordinator_host: int = define(0, Int(0, 2**16), "the host of the coordinator")
     slowdown: float = define(1.0, Float(0, open=True), "how many times the CPU time of this machine the hosts need")
-    message_us: float = define(30.0, Float(0), "microseconds of CPU that sockets take for a message, at each end")
-    byte_ns: float = define(0.3, Float(0), "nanoseconds of CPU that sockets take for a byte, at each end")
+    message_us: float = define(75.0, Float(0), "microseconds of CPU that sockets take for a message, at each end")
+    byte_ns: float = define(0.46, Float(0), "nanoseconds of CPU that sockets take for a byte, at each end")
     hosts_per_core: int = define(1, Int(1, 2**16), "hosts that share one core")
+    burst_kb: float = define(0.0, Float(0), "kB that a link which was idle takes at once")
 
     def __post_init__(self) -> None:
         check_all(self, "")

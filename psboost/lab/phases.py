@@ -21,7 +21,7 @@ _KINDS = {
     "sketches": ("PushSketches", "ShareCutPoints"),
     "gradients": ("PushMaxima", "StartTree"),
     "histograms": ("PushHistograms", "ReduceHistograms", "ShareHistograms"),
-    "splits": ("ProposeSplits", "ApplySplits"),
+    "splits": ("ProposeSplits", "ApplySplits", "ShareSplits"),
     "routing": ("PushBitvectors", "RouteRows"),
     "leaves": ("PushLeafSums", "CloseTree"),
     "evaluation": ("PushEvaluation",),

@@ -112,7 +112,7 @@ class VirtualRun:
         self._cluster, self._placed, self._cpu = cluster, placed, cpu
         self._events = Events()
         bytes_per_second = None if cluster.gbit is None else cluster.gbit * 1e9 / 8
-        self._links = Links(self._events, bytes_per_second, cluster.latency_ms / 1e3)
+        self._links = Links(self._events, bytes_per_second, cluster.latency_ms / 1e3, cluster.burst_kb * 1e3)
         n_hosts = cluster.hosts or 1 + max(placed.values())
         cores = [Cores(self._events, cluster.host_cores) for _ in range(1 + cluster.core_of(n_hosts - 1))]
         self._hosts = [_Host(number, cores[cluster.core_of(number)]) for number in range(n_hosts)]

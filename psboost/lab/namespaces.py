@@ -12,8 +12,9 @@
     [ veth ] tbf     [ veth ] tbf       and here what it receives; counters are read here, outside the namespace
         +---- bridge ----+              which has no address: nothing reaches other interfaces of the machine
 
-Needs root, iproute2, and veth, bridge and sch_tbf in the kernel. Links carry what the kernel hands them, up to 64 KiB with
-one header where TCP can: a real link has one in each packet, 4 to 5% more bytes, whatever the program.
+Needs root, iproute2, and veth, bridge and sch_tbf in the kernel, for a delay also sch_netem. Links carry what the kernel
+hands them, up to 16 KiB with one header where TCP can: a real link has one in each packet of 1,500 bytes, 4% more bytes,
+whatever the program. A link that was idle takes the first bytes at once (burst_of).
 """
 
 import os
@@ -26,13 +27,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
+from psboost.errors import ClusterError
+
 UNITS = {"gbit": 10**9, "mbit": 10**6, "kbit": 10**3}
 UNLIMITED = "unlimited"
+_GSO_BYTES = 1 << 14  # that TCP hands to a link at once
+_QUEUE_BYTES = 1 << 26  # that wait for a link: a switch that drops nothing
 _TICK_SECONDS = 0.05
 _LAST_LINES = 15  # of a process that fails: in the error
 
 
-class LabError(RuntimeError):
+class LabError(ClusterError):
     """The lab cannot be made, or a process in it failed."""
 
 
@@ -48,6 +53,11 @@ def bits_per_second(rate: str) -> int:
         if rate.endswith(unit):
             return round(float(rate.removesuffix(unit)) * factor)
     raise LabError(f"the rate {rate!r}: write it as 1gbit, 100mbit, 64kbit or {UNLIMITED}")
+
+
+def burst_of(rate: str) -> int:
+    """Bytes that a link takes at once. With fewer it would stand still until a timer fires."""
+    return max(2 * _GSO_BYTES, bits_per_second(rate) // 16_000)  # half a millisecond's
 
 
 class Process:
@@ -83,8 +93,9 @@ class Process:
 class Lab:
     """n_nodes namespaces on a bridge; hosts: their addresses. A context manager: on leaving, nothing is left of it."""
 
-    def __init__(self, n_nodes: int, rate: str = UNLIMITED):
-        self.n_nodes, self.rate = n_nodes, rate
+    def __init__(self, n_nodes: int, rate: str = UNLIMITED, delay_ms: float = 0.0):
+        """rate: of each link, each way, such as "1gbit"; delay_ms: milliseconds from node to node."""
+        self.n_nodes, self.rate, self.delay_ms = n_nodes, rate, delay_ms
         self.hosts = [f"10.77.{i // 250}.{i % 250 + 1}" for i in range(n_nodes)]
         self._name = f"lab{os.getpid() % 10**6}"  # device names have at most 15 characters
         self._undo: list[list[str]] = []  # commands
@@ -105,10 +116,19 @@ class Lab:
             self._remove()
 
     def start(
-        self, node: int, command: list[str], *, on_line: Callable[[str], None] | None = None, env: dict | None = None
+        self,
+        node: int,
+        command: list[str],
+        *,
+        on_line: Callable[[str], None] | None = None,
+        env: dict | None = None,
+        core: int | None = None,
     ) -> Process:
-        """Starts a process in a node. `on_line` gets each line that it writes, at once, in a thread of its own."""
-        with _undisturbed():
+        """Starts a process in a node. `on_line` gets each line that it writes, at once, in a thread of its own.
+
+        core  of this machine, the only one that it and what it starts may use
+        """
+        with _undisturbed(), _on_core(core):
             popen = subprocess.Popen(
                 ["ip", "netns", "exec", self._namespace(node), *command],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
@@ -178,11 +198,15 @@ class Lab:
             _run("ip", "-n", namespace, "addr", "add", f"{host}/16", "dev", "eth0")
             _run("ip", "-n", namespace, "link", "set", "lo", "up")
             _run("ip", "-n", namespace, "link", "set", "eth0", "up")
+            inside, outside = ["tc", "-n", namespace, "qdisc", "add", "dev", "eth0"], ["tc", "qdisc", "add", "dev", veth]
             if bits:
-                burst = max(1 << 18, bits // 8000)  # bytes: of a millisecond
-                shape = ["root", "tbf", "rate", f"{bits}bit", "burst", str(burst), "latency", "50ms"]
-                _run("tc", "-n", namespace, "qdisc", "add", "dev", "eth0", *shape)
-                _run("tc", "qdisc", "add", "dev", veth, *shape)
+                _run("ip", "-n", namespace, "link", "set", "eth0", "gso_max_size", str(_GSO_BYTES))
+                shape = ["tbf", "rate", f"{bits}bit", "burst", str(burst_of(self.rate)), "limit", str(_QUEUE_BYTES)]
+                _run(*inside, "root", "handle", "1:", *shape)
+                _run(*outside, "root", *shape)
+            if self.delay_ms:
+                below = ["parent", "1:1"] if bits else ["root"]
+                _run(*inside, *below, "netem", "delay", f"{self.delay_ms}ms", "limit", str(_QUEUE_BYTES // 1000))
 
     def _remove(self) -> None:
         for process in self._processes:
@@ -202,13 +226,27 @@ def _undisturbed():
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
+@contextmanager
+def _on_core(core: int | None):
+    """What is started inside may use that core only."""
+    if core is None:
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 def _run(*command: str) -> None:
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
     except FileNotFoundError:
         raise LabError(f"there is no {command[0]}: install iproute2") from None
     if done.returncode:
-        raise LabError(f"{' '.join(command)}: {done.stderr.strip()} (namespaces need root)")
+        raise LabError(f"{' '.join(command)}: {done.stderr.strip()} (it needs root, and a kernel that has it)")
 
 
 def _how_it_failed(process: Process) -> str:
