@@ -206,6 +206,7 @@ def test_stopping_early_in_any_order():
         for grid in ((2, 2), (1, 2), (2, 1)):
             how = {"on_round": lambda _: True}
             assert chaotic(seed, grid, 2, "binary:logistic", False, **how) == expected, seed
+    for seed in range(9):
         mode = RING_MODES[seed % len(RING_MODES)]
         assert chaotic(seed, (3, 1), 1, "binary:logistic", False, mode=mode, **how) == expected, seed
 

@@ -84,6 +84,7 @@ def make_report(facts: dict, costs: dict[str, Costs]) -> dict:
     seconds  read, sketch, bin: the slowest role's; train: all boosting rounds, wall clock at the coordinator
     stages   stages inside train: {"workers" | "servers" | "coordinator": {stage: the slowest role's seconds}}
     bytes    {message kind: {"messages", "payload", "wire"}}: payload is array bytes, wire all bytes with framing
+    sketches bytes of the summaries of features that were sent: held, padded, with_headers (SketchBytes.three_ways)
     dense    what dense histograms would have cost: 16 bytes a bin of all declared features, all-reduced by a ring of
              as many row shards as there are workers
     edges    {sender: {receiver: {"messages", "payload", "wire"}}}

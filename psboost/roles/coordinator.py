@@ -14,7 +14,7 @@ from psboost.boosting.metrics import METRICS
 from psboost.boosting.split import Splits, best_of, choose_splits
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
-from psboost.data.sketches import CutPoints
+from psboost.data.sketches import CutPoints, SketchBytes
 from psboost.roles.dealing import Dealing, Stock
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role, worker_name
@@ -106,6 +106,7 @@ class Coordinator(Role):
         self._trees: list[Tree] = []
         self._evaluation_log: dict[str, list[float]] = {}
         self._n_histograms: list[int] = []  # built for each tree
+        self._sketch_bytes = SketchBytes()
 
     def run(self):
         described = yield from self.gather(DescribeRows, self._job.workers)
@@ -154,6 +155,7 @@ class Coordinator(Role):
             return
         shared = yield from self.gather(ShareCutPoints, job.owners)
         points = [CutPoints.from_arrays(message.cut_points) for message in shared]
+        self._sketch_bytes = sum((SketchBytes(*message.sketch_bytes) for message in shared), SketchBytes())
         if job.merges:
             points = dealing.by_shard(points)
         self._cut_points = [CutPoints.join(points)] if job.is_ring else points
@@ -317,6 +319,7 @@ class Coordinator(Role):
                 "splittable": n_used,
             },
             "bins": n_bins,
+            "sketches": self._sketch_bytes.three_ways(self._stock.n_features, job.n_sketch_senders),
             "trees": len(self._trees),
             "evaluation": self._evaluation_log,
             "balance": {

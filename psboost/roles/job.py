@@ -119,6 +119,11 @@ class Job(Grid):
         return self.n_servers if self.merges else self.n_threads
 
     @property
+    def n_sketch_senders(self) -> int:
+        """How many roles send a summary of a feature: with one row shard nobody does; in a ring its owner keeps its own."""
+        return self.n_row_shards - (not self.merges)
+
+    @property
     def owners(self) -> list[str]:
         """Who owns a range of features, and says its cut points."""
         return self.servers if self.merges else self.workers

@@ -1,5 +1,6 @@
 """Knows how workers that hold whole rows sum histograms and all choose the same splits; does not know servers."""
 
+from dataclasses import astuple
 from functools import partial
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import NodeSums, Total
 from psboost.boosting.split import Proposals, SplitFinder, best_of, choose_splits
-from psboost.data.sketches import CutPoints, Sketches
+from psboost.data.sketches import CutPoints, SketchBytes, Sketches
 from psboost.kernels import chunks as kernels
 from psboost.roles.modes import REDUCE_SCATTER, SPARSE_ALLREDUCE
 from psboost.roles.part import Part, make_finder
@@ -56,8 +57,11 @@ class RingWorker(Worker):
             received = [Sketches.from_arrays(message.sketches, own.n_features) for message in pushed]
             received.insert(self._r, own)
             cut_points = self._cut(Sketches.merge(received), deal)
-        for receiver in (*others, COORDINATOR):
-            self.send(receiver, ShareCutPoints(cut_points=cut_points.to_arrays()))
+        arrays = cut_points.to_arrays()
+        for worker in others:
+            self.send(worker, ShareCutPoints(cut_points=arrays))
+        taken = sum((SketchBytes.of(message.sketches) for message in pushed), SketchBytes())
+        self.send(COORDINATOR, ShareCutPoints(cut_points=arrays, sketch_bytes=astuple(taken)))
         shared = yield from self.gather(ShareCutPoints, others)
         parts = [CutPoints.from_arrays(message.cut_points) for message in shared]
         parts.insert(self._r, cut_points)

@@ -1,5 +1,6 @@
 """Knows a server's part of the training: merging, searching, routing; does not know rows' labels or values."""
 
+from dataclasses import astuple
 from functools import reduce
 
 import numpy as np
@@ -9,7 +10,7 @@ from psboost.boosting.histogram import HistogramMerger, Histograms
 from psboost.boosting.losses import Bounds
 from psboost.boosting.split import SplitFinder
 from psboost.data import zeros
-from psboost.data.sketches import CutPoints, Sketches
+from psboost.data.sketches import CutPoints, SketchBytes, Sketches
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role, server_name, worker_name
 from psboost.wire.histogram_codecs import decode_histograms
@@ -71,7 +72,8 @@ class Server(Role):
                 for worker in job.workers_of_features(c):
                     self.send(worker, ShareCutPoints(cut_points=cut_points.to_arrays()))
             cut_points = CutPoints.join(by_shard)
-            self.send(COORDINATOR, ShareCutPoints(cut_points=cut_points.to_arrays()))
+            taken = sum((SketchBytes.of(message.sketches) for message in pushed), SketchBytes())
+            self.send(COORDINATOR, ShareCutPoints(cut_points=cut_points.to_arrays(), sketch_bytes=astuple(taken)))
         shards = np.repeat(np.arange(job.n_feature_shards), np.diff(deal.shard_offsets))
         locals_ = np.arange(len(ids)) - deal.shard_offsets[shards] + deal.shard_begins[shards]
         self._features = feature_range(ids, shards, locals_, cut_points, job.zero_as_missing)

@@ -169,10 +169,11 @@ class ShareCutPoints(Message):
     """server (R = 1, ring: worker) -> workers of the shards, and coordinator, once: cut points of the sender's range.
 
     `cut_points` as CutPoints.to_arrays writes them: the whole range for the coordinator, for a worker its own shard's
-    part of it.
+    part of it. `sketch_bytes`, for the coordinator: SketchBytes of all that the sender has received.
     """
 
     cut_points: tuple[np.ndarray, ...]
+    sketch_bytes: tuple[int, ...] = ()
 
 
 # --- each tree

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psboost.data.columns import to_columns
-from psboost.data.sketches import CutPoints, Sketches, _weighted
+from psboost.data.sketches import CutPoints, SketchBytes, Sketches, _weighted, feature_bytes
 from psboost.errors import DataError, ParameterError, ProtocolError
 from psboost.kernels import binning as kernels
 from tests.naive import binning as naive
@@ -313,3 +313,19 @@ def test_cut_points_through_the_wire():
     for damaged in ((n_cuts, cuts), (n_cuts, cuts[1:], has_missing), (n_cuts, cuts, has_missing[1:])):
         with pytest.raises(ProtocolError):
             CutPoints.from_arrays(damaged)
+
+
+@settings(max_examples=30)
+@given(st.lists(dense(), min_size=1, max_size=3), st.sampled_from(["kll", "exact"]))
+def test_the_bytes_of_features_come_to_those_of_the_message(tables, kind):
+    taken = SketchBytes()
+    for table in tables:
+        many = np.tile(np.arange(1, 101, dtype=np.float32)[:, None], table.shape[1])
+        arrays = summarise(np.concatenate([table, many]), kind=kind).to_arrays()
+        of_features = feature_bytes(arrays)
+        assert len(of_features) == table.shape[1]
+        assert of_features.sum() + arrays[0].nbytes == sum(array.nbytes for array in arrays)
+        taken += SketchBytes.of(arrays)
+    assert taken.n_messages == len(tables)
+    ways = taken.three_ways(n_features=50, n_senders=3)
+    assert ways["padded"] == 150 * taken.largest and ways["with_headers"] == taken.held + 150 * 16 + 8 * len(tables)
