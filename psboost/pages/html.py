@@ -28,14 +28,14 @@ figcaption, caption { color: var(--soft); font-size: .875rem; text-align: left; 
 svg { display: block; overflow: visible; }
 svg text { fill: var(--ink); font: 12px system-ui, sans-serif; }
 svg .soft { fill: var(--soft); }
-img { display: block; max-width: 100%; height: auto; background: #fff; }
+img { display: block; width: 100%; max-width: 42rem; height: auto; background: #fff; }
 .scroll { overflow-x: auto; margin: .6rem 0; }
 table { border-collapse: collapse; font-size: .875rem; min-width: min(100%, 22rem); }
 caption { padding-bottom: .3rem; }
-th, td { padding: .2rem .8rem .2rem 0; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-thead th { white-space: nowrap; }
-.number { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
-td.number, th.number { padding-left: .8rem; padding-right: 0; }
+th, td { padding: .2rem .5rem; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
+th:first-child, td:first-child { padding-left: 0; }
+.scroll th, .scroll td { white-space: nowrap; }
+.number { text-align: right; font-variant-numeric: tabular-nums; }
 summary { cursor: pointer; padding: .3rem 0; }
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1rem; list-style: none; padding: 0; font-size: .875rem; }
 .legend svg { display: inline-block; vertical-align: -.1em; margin-right: .35em; }
@@ -43,7 +43,8 @@ summary { cursor: pointer; padding: .3rem 0; }
     --c0: #0072b2; --c7: #000; }
   body { max-width: none; padding: 0; font-size: 10pt; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-  figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; } .scroll { overflow: visible; } }
+  figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; } .scroll { overflow: visible; }
+  .scroll table { font-size: 7pt; min-width: 0; } .scroll th, .scroll td { white-space: normal; padding: .1rem .25rem; } }
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _EMPTY = frozenset({"meta", "img", "line", "rect", "path", "polyline", "br"})  # elements without content
@@ -103,7 +104,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], caption: str | 
 def facts(pairs: Iterable[tuple[str, Any]]) -> Markup:
     """A table of names and values."""
     lines = (tag("tr", tag("th", name, scope="row"), tag("td", shown(value))) for name, value in pairs)
-    return tag("div", tag("table", tag("tbody", *lines)), class_="scroll")
+    return tag("table", tag("tbody", *lines))
 
 
 def folded(summary: str, *content: Any, is_open: bool = False) -> Markup:
