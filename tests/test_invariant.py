@@ -58,6 +58,7 @@ CASES = {
     "weights, squared, dense": {"weights": True, "objective": "reg:squarederror", "dense": True},
     "evaluation sets": {"evals": True, "reg_alpha": 0.1},
     "base_score": {"base_score": 0.3, "gamma": 0.5, "dense": True},
+    "weighted summaries": {"sketch": "weighted", "max_bin": 4, "weights": True, "zero_as_missing": False},
     "heavy children": {"min_child_weight": 4.0, "reg_lambda": 0.0},
 }
 
@@ -147,6 +148,34 @@ def test_features_of_many_values(given, dense, tmp_path):
     for where in [place(*one) for one in PLACES] + RINGS[3::7]:
         mapper = first.bin_mapper if given == "mapper" else None
         assert saved(psboost.train(**arguments, **where, bin_mapper=mapper), tmp_path) == expected, where
+
+
+def many_values(dense, **params):
+    """Arguments of psboost.train with more distinct values than a weighted summary of 4 bins keeps."""
+    arguments = problem(dense, n_rows=200, max_bin=4, sketch="weighted", **params)
+    X = arguments["X"] if dense else arguments["X"].toarray()
+    X = np.where(X == 0, X, X + np.random.default_rng(4).normal(size=X.shape).astype(np.float32))
+    return arguments | {"X": X if dense else sparse.csr_array(X), "num_boost_round": 3}
+
+
+SAME_ROW_SHARDS = [
+    place((3, 1), 2, 1, "memory", "packed"),
+    place((3, 2), 1, 1, "memory", "csr"),
+    place((3, 3), 4, 2, "inproc", "packed"),
+    *({"mode": mode, "grid": (3, 1), "transport": "memory", "threads": 2} for mode in RING_MODES),
+]
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("dense", [False, True])
+def test_summaries_of_many_values(dense, weights, tmp_path):
+    """The same row shards give the same summaries, merged in any order: the same model, every time."""
+    arguments = many_values(dense, weights=weights)
+    for shards in (SAME_ROW_SHARDS, [place((1, c), 1, 1, "memory", "packed") for c in (1, 1, 3)]):
+        first = psboost.train(**arguments, **shards[0])
+        assert np.diff(first.bin_mapper.offsets).max() == 4
+        for where in shards:
+            assert saved(psboost.train(**arguments, **where), tmp_path) == saved(first, tmp_path), where
 
 
 def test_more_rows_than_a_packed_sum_holds(tmp_path):

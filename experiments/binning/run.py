@@ -65,7 +65,7 @@ def time_psboost(rows, max_bin: int, kind: str) -> dict[str, float]:
     sketches = Sketches.summarise(columns, 0, n_features, n_rows, max_bin=max_bin, kind=kind)
     marks.append(time.process_time())
     merged = Sketches.merge([Sketches.from_arrays(sketches.to_arrays(), n_features)])
-    cut_points = merged.cut_points(max_bin=max_bin, zero_as_missing=True, n_rows=n_rows)
+    cut_points = merged.cut_points(max_bin=max_bin, zero_as_missing=True)
     marks.append(time.process_time())
     Block.build(columns, cut_points, True)
     marks.append(time.process_time())

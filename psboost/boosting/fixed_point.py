@@ -95,3 +95,8 @@ def round_gradients(grads, hesses, steps: Steps, key: np.uint64, row_offset: int
     packed = np.empty(len(grads), np.int64) if packed is None else packed
     kernels.round_gradients(grads, hesses, steps.grad, steps.hess, key, row_offset, packed)
     return packed
+
+
+def hesses_of(packed: np.ndarray) -> np.ndarray:
+    """int64: the hessians of rows that round_gradients packed."""
+    return packed & np.int64(0xFFFFFFFF)

@@ -67,7 +67,12 @@ class Parameters:
         "what is missing beside NaN: all zeros, none, or cells that are not stored while stored zeros are values",
         optional="false for dense data; for sparse data and files unstored if the training data store a zero, else true",
     )
-    sketch: str = define("kll", OneOf(("kll", "exact")), "how cut points are found")
+    sketch: str = define(
+        "kll",
+        OneOf(("kll", "exact", "weighted")),
+        "how cut points are found: by random sketches, by all values, or by summaries of few bytes that weigh rows and come "
+        "out the same every time",
+    )
     eval_metric: tuple[str, ...] | None = define(
         None,
         SomeOf(tuple(name for names in METRICS.values() for name in names)),

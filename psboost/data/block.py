@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from psboost.data import zeros
-from psboost.data.columns import MAX_INT32, AnyColumns
+from psboost.data.columns import MAX_INT32, AnyColumns, SortedColumns
 from psboost.data.sketches import CutPoints
 from psboost.errors import DataError
 from psboost.kernels import binning as kernels
@@ -59,7 +59,7 @@ class SparseBlock(Block):
     bins             int32 (n): ascending within a row
     posting_offsets  int64 (n_bins + 1): bin b's rows are posting_offsets[b] .. posting_offsets[b+1]; those of
                      all bins of a feature lie together: the rows that leave a split's default are one slice
-    posting_rows     int32 (n): ascending within a bin
+    posting_rows     int32 (n): ascending within a bin; of SortedColumns in order of value
     """
 
     indptr: np.ndarray
@@ -138,7 +138,8 @@ def _postings(columns: AnyColumns, cut_points: CutPoints, first: int, keep_nan: 
         bin_offsets = bin_offsets_of(points)
         posting_offsets = np.zeros(int(bin_offsets[-1]) + 1, np.int64)
         posting_rows = np.empty(len(part.rows), np.int32)
-        n_kept = kernels.bin_columns(
+        run = kernels.bin_sorted if isinstance(part, SortedColumns) else kernels.bin_columns
+        n_kept = run(
             part.offsets, part.rows, part.values, points.offsets, points.cuts, bin_offsets, keep_nan,
             posting_offsets, posting_rows,
         )  # fmt: skip

@@ -7,6 +7,7 @@ import numpy as np
 
 from psboost.errors import DataError
 from psboost.kernels import columns as kernels
+from psboost.kernels import summaries as summary_kernels
 
 MAX_INT32 = np.iinfo(np.int32).max
 GROUP_CELLS = 1 << 20  # of a dense array, as many cells are turned into columns at a time
@@ -42,7 +43,11 @@ class Columns:
             return self
         low, high = self.offsets[begin], self.offsets[end]
         offsets = self.offsets[begin : end + 1] - low
-        return Columns(self.n_rows, end - begin, offsets, self.rows[low:high], self.values[low:high])
+        return type(self)(self.n_rows, end - begin, offsets, self.rows[low:high], self.values[low:high])
+
+
+class SortedColumns(Columns):
+    """The same by value: within a column values ascend, NaN last, and rows of the same value ascend."""
 
 
 class DenseColumns:
@@ -124,6 +129,30 @@ AnyColumns = Columns | DenseColumns | StackedColumns
 def stack_columns(parts: list[Columns | DenseColumns]) -> AnyColumns:
     """The columns of all parts' rows, one part after another."""
     return parts[0] if len(parts) == 1 else StackedColumns(parts)
+
+
+def sort_columns(columns: AnyColumns, begin: int, end: int) -> SortedColumns:
+    """Features begin .. end in order of value, numbered from 0."""
+    groups = list(columns.groups(begin, end)) or [(begin, end)]
+    parts = [columns.part(*group) for group in groups]
+    if not isinstance(columns, SortedColumns):
+        parts = [_sorted(part) for part in parts]
+    return join_columns(parts) if len(parts) != 1 else parts[0]
+
+
+def join_columns(parts: list[SortedColumns]) -> SortedColumns:
+    """The columns of one part after another's, of the same rows."""
+    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    rows, values = (np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "values"))
+    return SortedColumns(parts[0].n_rows, len(lengths), offsets, rows, values)
+
+
+def _sorted(columns: Columns) -> SortedColumns:
+    rows, values = columns.rows.copy(), columns.values.copy()
+    summary_kernels.sort_columns(columns.offsets, rows, values)
+    return SortedColumns(columns.n_rows, columns.n_features, columns.offsets, rows, values)
 
 
 def to_columns(indptr: np.ndarray, features: np.ndarray, values: np.ndarray, n_features: int) -> Columns:

@@ -1,24 +1,27 @@
 """Knows how to summarise, merge and cut the values of features; does not know sockets, roles or bins of rows.
 
-A feature of few distinct values is held as exact runs (value, count); only one of many pays for a KLL sketch,
-which takes 1 KB or more however little it holds. This is the only file that imports datasketches.
+A feature of few distinct values is held as exact runs (value, count); only one of many pays for a sketch: KLL, which
+takes 1 KB or more however little it holds, is random and takes no weights, or a weighted summary (data.weighted), which is
+the same for the same rows. This is the only file that imports datasketches.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from datasketches import kll_floats_sketch
 
 from psboost.data import zeros
-from psboost.data.columns import AnyColumns, Columns
+from psboost.data.columns import AnyColumns, Columns, sort_columns
+from psboost.data.runs import UINTS, Runs, ascends_in, narrow, require, total, values_ascend
+from psboost.data.weighted import Summaries, weigh
 from psboost.errors import DataError, ParameterError, ProtocolError
 from psboost.kernels import binning as kernels
 from psboost.kernels.columns import find_runs, prefix_ends
 
-KINDS = ("kll", "exact")
+KINDS = ("kll", "exact", "weighted")
 RUNS_PER_BIN = 16  # exact runs are kept up to so many for each of max_bin: twice the size of a KLL sketch
+ENTRIES_PER_BIN = 8  # that a weighted summary keeps, as many as XGBoost's (WQSketch::kFactor): ranks are right to 1/8 bin
 _MAX_K = 65535  # datasketches' bound
-_UINTS = (np.uint8, np.uint16, np.uint32, np.uint64)
 
 
 @dataclass(frozen=True)
@@ -42,20 +45,20 @@ class CutPoints:
         n_cuts = np.diff(self.offsets)
         inner = np.ones(len(self.cuts), bool)
         inner[self.offsets[1:][n_cuts > 0] - 1] = False
-        return _narrow(n_cuts), self.cuts[inner], self.has_missing
+        return narrow(n_cuts), self.cuts[inner], self.has_missing
 
     @staticmethod
     def from_arrays(arrays: tuple[np.ndarray, ...]) -> "CutPoints":
         """The cut points that `to_arrays` wrote. Raises ProtocolError on arrays that do not fit together."""
-        _require(len(arrays) == 3 and all(array.ndim == 1 for array in arrays), "odd arrays of cut points")
+        require(len(arrays) == 3 and all(array.ndim == 1 for array in arrays), "odd arrays of cut points")
         n_cuts, inner_cuts, has_missing = arrays
-        _require(inner_cuts.dtype == np.float32 and has_missing.dtype == np.uint8, "cut points of another type")
-        _require(len(n_cuts) == len(has_missing), "cut points of unlike numbers of features")
+        require(inner_cuts.dtype == np.float32 and has_missing.dtype == np.uint8, "cut points of another type")
+        require(len(n_cuts) == len(has_missing), "cut points of unlike numbers of features")
         offsets = np.zeros(len(n_cuts) + 1, np.int64)
         np.cumsum(n_cuts, out=offsets[1:], dtype=np.int64)
         inner = np.ones(offsets[-1], bool)
         inner[offsets[1:][n_cuts > 0] - 1] = False
-        _require(int(inner.sum()) == len(inner_cuts), "a number of cut points that does not fit")
+        require(int(inner.sum()) == len(inner_cuts), "a number of cut points that does not fit")
         cuts = np.full(offsets[-1], np.finfo(np.float32).max, np.float32)
         cuts[inner] = inner_cuts
         return CutPoints(offsets, cuts, has_missing)
@@ -79,28 +82,23 @@ class CutPoints:
 
 
 @dataclass(frozen=True)
-class _Runs:
-    """Feature f holds counts[i] times values[i], for i in offsets[f] .. offsets[f+1]; values ascending."""
-
-    offsets: np.ndarray
-    values: np.ndarray
-    counts: np.ndarray
-
-
-@dataclass(frozen=True)
 class Sketches:
     """The values of a range of features, as far as somebody knows them; immutable, and mergeable.
 
+    weight     of all rows summarised: their number but for kind "weighted"
     runs       exact runs, of features that have no sketch
-    n_missing  int64 (n_features): NaNs
-    klls       sketches by feature, of features of more than most_runs distinct values; none if kind is "exact"
+    n_missing  int64 (n_features): the weight of NaN
+    klls       sketches by feature, of features of more than most_runs distinct values; none but for kind "kll"
+    summaries  of features of more than most_entries distinct values; none but for kind "weighted"
     """
 
     max_bin: int
     kind: str
-    runs: _Runs
+    weight: int
+    runs: Runs
     n_missing: np.ndarray
-    klls: dict[int, kll_floats_sketch]
+    klls: dict[int, kll_floats_sketch] = field(default_factory=dict)
+    summaries: Summaries = field(default_factory=Summaries.none)
 
     @property
     def n_features(self) -> int:
@@ -108,26 +106,45 @@ class Sketches:
 
     @staticmethod
     def summarise(
-        columns: AnyColumns, begin: int, end: int, n_count_rows: int, *, max_bin: int, kind: str = "kll"
+        columns: AnyColumns, begin: int, end: int, n_count_rows: int, *, max_bin: int, kind: str = "kll", weights=None
     ) -> "Sketches":
-        """What rows [0, n_count_rows) hold of features [begin, end), which are numbered from 0 here."""
+        """What rows [0, n_count_rows) hold of features [begin, end), which are numbered from 0 here.
+
+        weights  kind "weighted": int64 >= 0 (n_count_rows), of each row; None: 1
+        """
         if kind not in KINDS:
             raise ParameterError(f"unknown kind of sketch {kind!r}: use one of {', '.join(KINDS)}")
         if max_bin < 2:
             raise ParameterError(f"max_bin is {max_bin}: use at least 2")
-        parts = [
-            Sketches._of_part(columns.part(*group), n_count_rows, max_bin, kind) for group in columns.groups(begin, end)
-        ]
+        n_count_rows = min(n_count_rows, columns.n_rows)
+        if kind == "weighted":
+            of_rows = np.zeros(columns.n_rows, np.int64)
+            of_rows[:n_count_rows] = 1 if weights is None else weights
+        parts = []
+        for group in columns.groups(begin, end):
+            part = columns.part(*group)
+            if kind == "weighted":
+                parts.append(Sketches._weigh(part, of_rows, max_bin))
+            else:
+                parts.append(Sketches._of_part(part, n_count_rows, max_bin, kind))
         if len(parts) == 1:
             return parts[0]
         first_features = np.cumsum([0, *(part.n_features for part in parts)]).tolist()
         return Sketches(
             max_bin,
             kind,
-            _concatenate([part.runs for part in parts]),
+            int(of_rows.sum()) if kind == "weighted" else n_count_rows,
+            Runs.join([part.runs for part in parts]),
             np.concatenate([np.empty(0, np.int64), *(part.n_missing for part in parts)]),
             {at + f: kll for at, part in zip(first_features, parts, strict=False) for f, kll in part.klls.items()},
+            Summaries.join([part.summaries for part in parts], first_features[:-1]),
         )
+
+    @staticmethod
+    def _weigh(columns: Columns, weights: np.ndarray, max_bin: int) -> "Sketches":
+        in_order = sort_columns(columns, 0, columns.n_features)
+        runs, missing, summaries = weigh(in_order, weights, most_entries(max_bin))
+        return Sketches(max_bin, "weighted", int(weights.sum()), runs, missing, summaries=summaries)
 
     @staticmethod
     def _of_part(columns: Columns, n_count_rows: int, max_bin: int, kind: str) -> "Sketches":
@@ -144,7 +161,7 @@ class Sketches:
         n_missing = np.empty(columns.n_features, np.int64)
         find_runs(starts, ends, columns.values, most_runs(max_bin), offsets, values, counts, n_missing)
         n_runs = offsets[-1]
-        runs = _Runs(offsets, values[:n_runs].copy(), counts[:n_runs].copy())
+        runs = Runs(offsets, values[:n_runs].copy(), counts[:n_runs].copy())
 
         klls, exact = {}, {}
         many = np.flatnonzero((np.diff(offsets) == 0) & (lengths > n_missing))
@@ -158,22 +175,23 @@ class Sketches:
                 klls[feature] = kll_floats_sketch(_k_for(max_bin))
                 klls[feature].update(held)
         if exact:
-            runs = _join([runs, _runs_of(exact, columns.n_features)])
-        return Sketches(max_bin, kind, runs, n_missing, klls)
+            runs = Runs.add([runs, Runs.of(exact, columns.n_features)])
+        return Sketches(max_bin, kind, n_count_rows, runs, n_missing, klls)
 
     @staticmethod
     def merge(parts: list["Sketches"]) -> "Sketches":
         """All that `parts` know of the same features.
 
-        Exact parts stay exact while the feature has at most most_runs distinct values (kind "exact": always),
-        and then their order does not matter; otherwise the runs join the sketches.
+        Exact parts stay exact while the feature has at most most_runs distinct values (kinds "exact" and "weighted":
+        always), and then their order does not matter; otherwise the runs join the sketches. Of kind "weighted" the order
+        never matters, and no error is added: that of each part stays below W / (most_entries - 1).
         """
         if len(parts) == 1:
             return parts[0]
         if len({(part.n_features, part.max_bin, part.kind) for part in parts}) != 1:
             raise ProtocolError("sketches of different features, max_bin or kind cannot be merged")
         max_bin, kind = parts[0].max_bin, parts[0].kind
-        runs = _join([part.runs for part in parts])
+        runs = Runs.add([part.runs for part in parts])
         klls: dict[int, kll_floats_sketch] = {}
         if kind == "kll":
             lengths = np.diff(runs.offsets)
@@ -187,11 +205,13 @@ class Sketches:
                     if feature in part.klls:
                         whole.merge(part.klls[feature])
                 klls[feature] = whole
-            runs = _without(runs, list(klls))
-        return Sketches(max_bin, kind, runs, sum(part.n_missing for part in parts), klls)
+            runs = runs.without(list(klls))
+        runs, summaries = _gather([part.summaries for part in parts], runs)
+        n_missing = sum(part.n_missing for part in parts)
+        return Sketches(max_bin, kind, sum(part.weight for part in parts), runs, n_missing, klls, summaries)
 
-    def cut_points(self, *, max_bin: int, zero_as_missing: zeros.Rule, n_rows: int) -> CutPoints:
-        """Cut points of each feature, of which n_rows rows are summarised here.
+    def cut_points(self, *, max_bin: int, zero_as_missing: zeros.Rule) -> CutPoints:
+        """Cut points of each feature.
 
         With zero_as_missing=False a row that does not store the feature counts as value 0.0, and a feature
         that has NaN gets a bin for it. A feature without any stored value gets no cuts.
@@ -200,53 +220,60 @@ class Sketches:
             raise ParameterError(f"sketches made for max_bin {self.max_bin} do not serve {max_bin} bins")
         pieces = [self.runs]
         if self.klls:
-            pieces.append(_runs_of({f: _weighted(kll) for f, kll in self.klls.items()}, self.n_features))
+            pieces.append(Runs.of({f: _weighted(kll) for f, kll in self.klls.items()}, self.n_features))
         has_missing = np.zeros(self.n_features, np.uint8)
         if not zeros.unstored_is_missing(zero_as_missing):
             has_missing[:] = self.n_missing > 0
-            pieces.append(self._zeros(n_rows))
-        runs = _join(pieces)
+            pieces.append(self._zeros())
+        runs, summaries = _gather([self.summaries], Runs.add(pieces))
+        if len(summaries.features):  # pruned as choose_cuts would do it, if it knew what lies between runs
+            runs = Runs.add([runs, summaries.prune(max_bin + 1).runs(self.n_features)])
         cut_offsets = np.empty(self.n_features + 1, np.int64)
         cuts = np.empty(int(np.minimum(np.diff(runs.offsets), max_bin).sum()), np.float32)
         kernels.choose_cuts(runs.offsets, runs.values, runs.counts, max_bin, cut_offsets, cuts)
         return CutPoints(cut_offsets, cuts[: cut_offsets[-1]].copy(), has_missing)
 
-    def _zeros(self, n_rows: int) -> _Runs:
-        """One run of 0.0 for each feature that is stored, but not in all of n_rows rows.
+    def _zeros(self) -> Runs:
+        """One run of 0.0 for each feature that is stored, but not in all rows.
 
         A feature of nothing but NaN gets one in any case: it stands for its only numeric bin.
         """
-        up_to = np.zeros(len(self.runs.counts) + 1, np.int64)
-        np.cumsum(self.runs.counts, out=up_to[1:])
-        n_numeric = up_to[self.runs.offsets[1:]] - up_to[self.runs.offsets[:-1]]
+        n_numeric = self.runs.sums()
         for feature, kll in self.klls.items():
             n_numeric[feature] = kll.n
+        n_numeric[self.summaries.features] = self.summaries.sums()
         n_stored = n_numeric + self.n_missing
-        if np.any(n_stored > n_rows):
+        if np.any(n_stored > self.weight):
             feature = int(np.argmax(n_stored))
-            raise DataError(f"a feature stores {n_stored[feature]} values in {n_rows} rows")
+            raise DataError(f"a feature stores {n_stored[feature]} values in {self.weight} rows")
         present = n_stored > 0
-        n_zeros = np.where(present, n_rows - n_stored, 0)
+        n_zeros = np.where(present, self.weight - n_stored, 0)
         n_zeros[present & (n_numeric == 0)] += 1
         offsets = np.zeros(self.n_features + 1, np.int64)
         np.cumsum(n_zeros > 0, out=offsets[1:])
-        return _Runs(offsets, np.zeros(offsets[-1], np.float32), n_zeros[n_zeros > 0])
+        return Runs(offsets, np.zeros(offsets[-1], np.float32), n_zeros[n_zeros > 0])
 
     def to_arrays(self) -> tuple[np.ndarray, ...]:
-        """Nine arrays for the wire; integers as narrow as they fit, so an absent feature costs a byte or two.
+        """Twelve arrays for the wire, or nine; integers as narrow as they fit, so an absent feature costs a byte or two.
 
-        max_bin and kind; runs of each feature, run values, run counts; features with NaN, how many; features
-        with a sketch, bytes of each sketch, the sketches one after another.
+        max_bin, kind and weight; runs of each feature, run values, run counts; features with NaN, how many; then those of
+        Summaries.to_arrays for kind "weighted", else features with a sketch, bytes of each sketch, the sketches one after
+        another.
         """
         missing = np.flatnonzero(self.n_missing)
+        exact = (
+            np.array([self.max_bin, KINDS.index(self.kind), self.weight], np.int64),
+            narrow(np.diff(self.runs.offsets)),
+            self.runs.values,
+            narrow(self.runs.counts),
+            missing.astype(np.int32),
+            narrow(self.n_missing[missing]),
+        )
+        if self.kind == "weighted":
+            return exact + self.summaries.to_arrays()
         serial = [kll.serialize() for kll in self.klls.values()]
         return (
-            np.array([self.max_bin, KINDS.index(self.kind)], np.int64),
-            _narrow(np.diff(self.runs.offsets)),
-            self.runs.values,
-            _narrow(self.runs.counts),
-            missing.astype(np.int32),
-            _narrow(self.n_missing[missing]),
+            *exact,
             np.fromiter(self.klls, np.int32, len(self.klls)),
             np.array([len(each) for each in serial], np.int32),
             np.frombuffer(b"".join(serial), np.uint8),
@@ -255,55 +282,74 @@ class Sketches:
     @staticmethod
     def from_arrays(arrays: tuple[np.ndarray, ...], n_features: int) -> "Sketches":
         """The sketches that `to_arrays` wrote. Raises ProtocolError on anything that it does not write."""
-        _require(len(arrays) == 9, f"{len(arrays)} arrays instead of 9")
-        settings, n_runs, values, counts, missing, missing_counts, sketched, sizes, serial = arrays
-        _require(all(array.ndim == 1 for array in arrays), "an array that is not flat")
+        require(len(arrays) in (9, 12), f"{len(arrays)} arrays instead of 9 or 12")
+        settings, n_runs, values, counts, missing, missing_counts = arrays[:6]
+        require(all(array.ndim == 1 for array in arrays), "an array that is not flat")
         for array, dtypes in (
-            (settings, (np.int64,)), (n_runs, _UINTS), (values, (np.float32,)), (counts, _UINTS),
-            (missing, (np.int32,)), (missing_counts, _UINTS), (sketched, (np.int32,)), (sizes, (np.int32,)),
-            (serial, (np.uint8,)),
+            (settings, (np.int64,)), (n_runs, UINTS), (values, (np.float32,)), (counts, UINTS),
+            (missing, (np.int32,)), (missing_counts, UINTS),
         ):  # fmt: skip
-            _require(array.dtype in dtypes, f"an array of {array.dtype} instead of {np.dtype(dtypes[0])}")
-        _require(len(settings) == 2 and settings[0] >= 2 and settings[1] in range(len(KINDS)), "odd settings")
-        max_bin, kind = int(settings[0]), KINDS[settings[1]]
+            require(array.dtype in dtypes, f"an array of {array.dtype} instead of {np.dtype(dtypes[0])}")
+        require(len(settings) == 3 and settings[0] >= 2 and settings[1] in range(len(KINDS)), "odd settings")
+        max_bin, kind, weight = int(settings[0]), KINDS[settings[1]], int(settings[2])
+        require(0 <= weight < 2**62, "an odd weight")
 
-        _require(len(n_runs) == n_features, f"runs of {len(n_runs)} features instead of {n_features}")
+        require(len(n_runs) == n_features, f"runs of {len(n_runs)} features instead of {n_features}")
         most = int(n_runs.max(initial=0))
-        _require(kind == "exact" or most <= most_runs(max_bin), f"{most} runs of a feature, with max_bin {max_bin}")
-        _require(most <= len(values), "fewer values than runs")
+        require(kind != "kll" or most <= most_runs(max_bin), f"{most} runs of a feature, with max_bin {max_bin}")
+        require(most <= len(values), "fewer values than runs")
         offsets = np.zeros(n_features + 1, np.int64)
         np.cumsum(n_runs, out=offsets[1:], dtype=np.int64)
-        _require(offsets[-1] == len(values) == len(counts), "run values or counts that do not fit the runs")
-        ascends = np.ones(len(values), bool)
-        ascends[1:] = values[1:] > values[:-1]
-        ascends[offsets[:-1][n_runs > 0]] = True
-        _require(bool(ascends.all()) and not np.isnan(values).any(), "run values that do not ascend")
-        _require(counts.min(initial=1) > 0 and _total(counts) < 2**62, "run counts out of range")
+        require(offsets[-1] == len(values) == len(counts), "run values or counts that do not fit the runs")
+        require(values_ascend(offsets, values), "run values that do not ascend")
+        require(counts.min(initial=1) > 0 and total(counts) < 2**62, "run counts out of range")
 
-        _require(_ascends_in(missing, n_features), "features with NaN that do not ascend")
-        _require(len(missing) == len(missing_counts), "numbers of NaN that do not fit the features")
-        _require(missing_counts.min(initial=1) > 0 and _total(missing_counts) < 2**62, "odd counts of NaN")
+        require(ascends_in(missing, n_features), "features with NaN that do not ascend")
+        require(len(missing) == len(missing_counts), "numbers of NaN that do not fit the features")
+        require(missing_counts.min(initial=1) > 0 and total(missing_counts) < 2**62, "odd counts of NaN")
         n_missing = np.zeros(n_features, np.int64)
         n_missing[missing] = missing_counts
 
-        _require(_ascends_in(sketched, n_features), "sketched features that do not ascend")
-        _require(len(sketched) == len(sizes), "sketch sizes that do not fit the features")
-        _require(kind == "kll" or len(sketched) == 0, "sketches among exact runs")
-        _require(not np.any(n_runs[sketched]), "a feature with both runs and a sketch")
-        ends = np.cumsum(sizes, dtype=np.int64)
-        _require(sizes.min(initial=1) > 0, "a sketch of no bytes")
-        _require(ends.max(initial=0) == len(serial), "sketch sizes that do not fit the sketches")
-        klls = {}
-        buffer = serial.tobytes()
-        for feature, size, end in zip(sketched.tolist(), sizes.tolist(), ends.tolist(), strict=True):
-            try:
-                klls[feature] = kll = kll_floats_sketch.deserialize(buffer[end - size : end])
-                _require(kll.k == _k_for(max_bin) and kll.n > 0, "a sketch of another size")
-                _require(not np.isnan(_weighted(kll)[0]).any(), "NaN in a sketch")
-            except (IndexError, ValueError, RuntimeError) as error:
-                raise ProtocolError(f"the sketch of feature {feature} is damaged: {error}") from error
-        runs = _Runs(offsets, np.ascontiguousarray(values), counts.astype(np.int64))
-        return Sketches(max_bin, kind, runs, n_missing, klls)
+        require((len(arrays) == 12) == (kind == "weighted"), f"{len(arrays)} arrays of kind {kind}")
+        runs = Runs(offsets, np.ascontiguousarray(values), counts.astype(np.int64))
+        exact = Sketches(max_bin, kind, weight, runs, n_missing)
+        if kind == "weighted":
+            summaries = Summaries.from_arrays(arrays[6:], n_features)
+            require(not np.any(n_runs[summaries.features]), "a feature with both runs and a summary")
+            return replace(exact, summaries=summaries)
+        return replace(exact, klls=_read_klls(arrays[6:], exact))
+
+
+def _read_klls(arrays: tuple[np.ndarray, ...], exact: Sketches) -> dict[int, kll_floats_sketch]:
+    """The KLL sketches beside what is known exactly. Raises ProtocolError as Sketches.from_arrays does."""
+    sketched, sizes, serial = arrays
+    for array, dtype in ((sketched, np.int32), (sizes, np.int32), (serial, np.uint8)):
+        require(array.dtype == dtype, f"an array of {array.dtype} instead of {np.dtype(dtype)}")
+    require(ascends_in(sketched, exact.n_features), "sketched features that do not ascend")
+    require(len(sketched) == len(sizes), "sketch sizes that do not fit the features")
+    require(exact.kind == "kll" or len(sketched) == 0, "sketches among exact runs")
+    require(not np.any(np.diff(exact.runs.offsets)[sketched]), "a feature with both runs and a sketch")
+    ends = np.cumsum(sizes, dtype=np.int64)
+    require(sizes.min(initial=1) > 0, "a sketch of no bytes")
+    require(ends.max(initial=0) == len(serial), "sketch sizes that do not fit the sketches")
+    klls = {}
+    buffer = serial.tobytes()
+    for feature, size, end in zip(sketched.tolist(), sizes.tolist(), ends.tolist(), strict=True):
+        try:
+            klls[feature] = kll = kll_floats_sketch.deserialize(buffer[end - size : end])
+            require(kll.k == _k_for(exact.max_bin) and kll.n > 0, "a sketch of another size")
+            require(not np.isnan(_weighted(kll)[0]).any(), "NaN in a sketch")
+        except (IndexError, ValueError, RuntimeError) as error:
+            raise ProtocolError(f"the sketch of feature {feature} is damaged: {error}") from error
+    return klls
+
+
+def _gather(summaries: list[Summaries], runs: Runs) -> tuple[Runs, Summaries]:
+    """The same with all of a feature in one place: the runs of one that has a summary are added to it."""
+    features = np.unique(np.concatenate([each.features for each in summaries]))
+    if len(features) == 0:
+        return runs, Summaries.none()
+    return runs.without(features), Summaries.merge([*summaries, Summaries.of(runs, features)])
 
 
 @dataclass(frozen=True)
@@ -347,16 +393,22 @@ class SketchBytes:
 
 def feature_bytes(arrays: tuple[np.ndarray, ...]) -> np.ndarray:
     """int64 (n_features): the bytes that each feature takes in what Sketches.to_arrays gives, all but the settings."""
-    _, n_runs, values, counts, missing, missing_counts, sketched, sizes, _ = arrays
+    _, n_runs, values, counts, missing, missing_counts, sketched, sizes = arrays[:8]
     taken = n_runs.itemsize + n_runs.astype(np.int64) * (values.itemsize + counts.itemsize)
     taken[missing] += missing.itemsize + missing_counts.itemsize
-    taken[sketched] += sketched.itemsize + sizes.itemsize + sizes
+    of_entry = sum(column.itemsize for column in arrays[8:] if len(column)) if len(arrays) == 12 else 1
+    taken[sketched] += sketched.itemsize + sizes.itemsize + of_entry * sizes.astype(np.int64)
     return taken
 
 
 def most_runs(max_bin: int) -> int:
     """A feature of at most so many distinct values is held exactly."""
     return RUNS_PER_BIN * max_bin
+
+
+def most_entries(max_bin: int) -> int:
+    """A feature of at most so many distinct values is held exactly where weights count; of others so many are kept."""
+    return ENTRIES_PER_BIN * max_bin
 
 
 def _k_for(max_bin: int) -> int:
@@ -387,73 +439,3 @@ def _weighted(kll: kll_floats_sketch) -> tuple[np.ndarray, np.ndarray]:
     if weights.sum() != kll.n:
         raise DataError(f"a sketch of {kll.n} values holds {weights.sum()}: unknown form of datasketches")
     return values, weights
-
-
-def _runs_of(held: dict[int, tuple[np.ndarray, np.ndarray]], n_features: int) -> _Runs:
-    """Runs of the few features in `held` (ascending: value, count), and of no others."""
-    offsets = np.zeros(n_features + 1, np.int64)
-    for feature, (values, _) in held.items():
-        offsets[feature + 1] = len(values)
-    np.cumsum(offsets, out=offsets)
-    values = np.concatenate([values for values, _ in held.values()])
-    return _Runs(offsets, values, np.concatenate([counts for _, counts in held.values()]))
-
-
-def _join(pieces: list[_Runs]) -> _Runs:
-    """The sum of several runs of the same features."""
-    if len(pieces) == 1:
-        return pieces[0]
-    offsets = np.sum([piece.offsets for piece in pieces], axis=0)
-    values, counts = np.empty(offsets[-1], np.float32), np.empty(offsets[-1], np.int64)
-    cursors = offsets[:-1].copy()
-    for piece in pieces:
-        kernels.append_runs(piece.offsets, piece.values, piece.counts, cursors, values, counts)
-    joined = np.empty_like(offsets)
-    kernels.collapse_runs(offsets, joined, values, counts)
-    if joined[-1] < offsets[-1]:
-        values, counts = values[: joined[-1]].copy(), counts[: joined[-1]].copy()
-    return _Runs(joined, values, counts)
-
-
-def _concatenate(pieces: list[_Runs]) -> _Runs:
-    """The runs of the features of one piece after another's."""
-    lengths = np.concatenate([np.empty(0, np.int64), *(np.diff(piece.offsets) for piece in pieces)])
-    return _Runs(
-        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-        np.concatenate([np.empty(0, np.float32), *(piece.values for piece in pieces)]),
-        np.concatenate([np.empty(0, np.int64), *(piece.counts for piece in pieces)]),
-    )
-
-
-def _without(runs: _Runs, features: list[int]) -> _Runs:
-    """`runs` less those of `features`."""
-    lengths = np.diff(runs.offsets)
-    if not lengths[features].any():
-        return runs
-    kept = np.ones(len(lengths), bool)
-    kept[features] = False
-    offsets = np.zeros_like(runs.offsets)
-    np.cumsum(lengths * kept, out=offsets[1:])
-    keep = np.repeat(kept, lengths)
-    return _Runs(offsets, runs.values[keep], runs.counts[keep])
-
-
-def _narrow(numbers: np.ndarray) -> np.ndarray:
-    """Non-negative integers in the narrowest unsigned type that holds them."""
-    largest = numbers.max(initial=0)
-    return numbers.astype(next(dtype for dtype in _UINTS if largest <= np.iinfo(dtype).max))
-
-
-def _total(counts: np.ndarray) -> float:
-    return float(counts.sum(dtype=np.float64))
-
-
-def _ascends_in(features: np.ndarray, n_features: int) -> bool:
-    return len(features) == 0 or (
-        features[0] >= 0 and features[-1] < n_features and bool(np.all(features[1:] > features[:-1]))
-    )
-
-
-def _require(holds: bool, problem: str) -> None:
-    if not holds:
-        raise ProtocolError(f"sketches with {problem}")

@@ -50,39 +50,48 @@ def collapse_runs(offsets, out_offsets, values, counts):
 @inline
 def _target_rank(k, n, first, spread):
     """Twice the rank of the k-th of n even steps, rounded to float32 as XGBoost does, as long as ranks fit."""
-    if spread < 16777216:
+    if first + spread < 16777216:
         return float64(float32(2) * (float32(float32(float32(k) * float32(spread)) / float32(n)) + float32(first)))
     return 2.0 * (k * float64(spread) / n + first)
 
 
 @inline
-def _pick_even(values, counts, begin, end, n_picks, picks):
-    """Picks at most `n_picks` runs, evenly by rank, the first and the last among them; returns how many.
+def exact_ranks(weights, begin, end, least, greatest):
+    """The ranks of runs that leave nothing out: the weight of lesser values, and that of values up to each."""
+    below = int64(0)
+    for i in range(end - begin):
+        least[i] = below
+        below += weights[begin + i]
+        greatest[i] = below
 
-    XGBoost's WQSummary::SetPrune (quantile.h) on exact summaries: its rmin is the number of lesser values, rmax that
-    of values up to this one. For each of the even ranks the nearer of the two runs around it is picked.
+
+@inline
+def pick_even(least, greatest, weights, begin, n, n_picks, picks):
+    """Picks at most `n_picks` of n values, evenly by rank, the first and the last among them; returns how many.
+
+    XGBoost's WQSummary::SetPrune (quantile.h): of each value, `least` is the weight of lesser ones at least, `greatest`
+    that of values up to it at most, and weights[begin + i] its own. For each of the even ranks the nearer of the two
+    values around it is picked.
     """
-    total = counts[begin:end].sum()
-    first_rank, spread = counts[begin], total - counts[end - 1] - counts[begin]
-    picks[0] = begin
-    n, run, last = 1, begin + 1, begin
-    below = counts[begin]  # values less than those of `run`
+    first_rank, spread = greatest[0], least[n - 1] - greatest[0]
+    picks[0] = 0
+    n_picked, at, last = 1, 1, 0
     for k in range(1, n_picks - 1):
         target = _target_rank(k, n_picks - 1, first_rank, spread)
-        while run < end - 1 and target >= float64(2 * (below + counts[run]) + counts[run + 1]):
-            below += counts[run]
-            run += 1
-        if run == end - 1:
+        while at < n - 1 and target >= float64(least[at + 1] + greatest[at + 1]):
+            at += 1
+        if at == n - 1:
             break
-        pick = run if target < float64(2 * (below + counts[run])) else run + 1
+        between = least[at] + weights[begin + at] + greatest[at + 1] - weights[begin + at + 1]
+        pick = at if target < float64(between) else at + 1
         if pick != last:
-            picks[n] = pick
+            picks[n_picked] = pick
             last = pick
-            n += 1
-    if last != end - 1:
-        picks[n] = end - 1
-        n += 1
-    return n
+            n_picked += 1
+    if last != n - 1:
+        picks[n_picked] = n - 1
+        n_picked += 1
+    return n_picked
 
 
 @kernel(void(IN[int64], IN[float32], IN[int64], int64, OUT[int64], OUT[float32]))
@@ -93,6 +102,10 @@ def choose_cuts(offsets, values, counts, max_bin, cut_offsets, cuts):
     opens the first bin, the others but the last are cuts. That is how XGBoost cuts, so the bins are its bins
     where the runs are exact. The last cut is float32's maximum.
     """
+    most = 0
+    for f in range(len(offsets) - 1):
+        most = max(most, offsets[f + 1] - offsets[f])
+    least, greatest = np.empty(most, np.int64), np.empty(most, np.int64)
     picks = np.empty(max_bin + 1, np.int64)
     written = 0
     cut_offsets[0] = 0
@@ -100,13 +113,14 @@ def choose_cuts(offsets, values, counts, max_bin, cut_offsets, cuts):
         begin, end = offsets[f], offsets[f + 1]
         n_picked = end - begin
         if n_picked > max_bin + 1:
-            n_picked = _pick_even(values, counts, begin, end, max_bin + 1, picks)
+            exact_ranks(counts, begin, end, least, greatest)
+            n_picked = pick_even(least, greatest, counts, begin, n_picked, max_bin + 1, picks)
         else:
             for i in range(n_picked):
-                picks[i] = begin + i
+                picks[i] = i
         for i in range(1, min(n_picked, max_bin)):
-            if values[picks[i]] < FLOAT_MAX:
-                cuts[written] = values[picks[i]]
+            if values[begin + picks[i]] < FLOAT_MAX:
+                cuts[written] = values[begin + picks[i]]
                 written += 1
         if begin < end:
             cuts[written] = FLOAT_MAX
@@ -192,6 +206,34 @@ def bin_columns(
             if bin_ >= 0:
                 posting_rows[cursors[bin_]] = rows[i]
                 cursors[bin_] += 1
+    return written
+
+
+@kernel(_bin_columns)
+def bin_sorted(
+    offsets, rows, values, cut_offsets, cuts, bin_offsets, keep_nan, posting_offsets, posting_rows
+):  # fmt: skip
+    """The same of columns that are sorted by value: a bin's rows lie together, and are in the order of their values."""
+    written = 0
+    posting_offsets[0] = 0
+    for f in range(len(offsets) - 1):
+        at, end = offsets[f], offsets[f + 1]
+        first_cut, end_cut = cut_offsets[f], cut_offsets[f + 1]
+        if first_cut == end_cut:
+            continue
+        first_bin, end_bin = np.int64(bin_offsets[f]), np.int64(bin_offsets[f + 1])
+        for bin_ in range(end_cut - first_cut):
+            is_last = bin_ == end_cut - first_cut - 1
+            while at < end and (values[at] < cuts[first_cut + bin_] or (is_last and not np.isnan(values[at]))):
+                posting_rows[written] = rows[at]
+                written += 1
+                at += 1
+            posting_offsets[first_bin + bin_ + 1] = written
+        if end_bin - first_bin > end_cut - first_cut or keep_nan:
+            for i in range(at, end):
+                posting_rows[written] = rows[i]
+                written += 1
+            posting_offsets[end_bin] = written
     return written
 
 

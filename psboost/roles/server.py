@@ -65,9 +65,7 @@ class Server(Role):
                 of_shard = pushed[c :: job.n_feature_shards]
                 with self.stage("sketch"):
                     merged = Sketches.merge([Sketches.from_arrays(m.sketches, int(size)) for m in of_shard])
-                    cut_points = merged.cut_points(
-                        max_bin=parameters.max_bin, zero_as_missing=job.zero_as_missing, n_rows=deal.n_rows
-                    )
+                    cut_points = merged.cut_points(max_bin=parameters.max_bin, zero_as_missing=job.zero_as_missing)
                 by_shard.append(cut_points)
                 for worker in job.workers_of_features(c):
                     self.send(worker, ShareCutPoints(cut_points=cut_points.to_arrays()))

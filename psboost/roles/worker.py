@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from psboost.boosting.fixed_point import Steps, round_gradients, rounding_key
+from psboost.boosting.fixed_point import Steps, hesses_of, round_gradients, rounding_key
 from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.losses import Bounds
@@ -48,6 +48,7 @@ class Shard:
     n_train: int
     labels: np.ndarray  # float64 (n_rows), as the loss wants them
     weights: np.ndarray  # float64 (n_train), or a single one for all
+    whole_weights: np.ndarray | None  # int64 (n_train), in equal steps in all row shards; None: 1 each
     columns: AnyColumns  # features in internal order
 
 
@@ -70,7 +71,7 @@ class Worker(Role):
         self._ids = unpack_integers(deal.features, int(deal.range_offsets[-1]))
         self._ranges = self._ranges_of_threads(deal.range_offsets.tolist())
         with self.stage("read"):
-            shard = self._read()
+            shard = self._read(deal)
         cut_points = yield from self._find_cut_points(deal, shard)
         with self.stage("bin"):
             self._parts = self._all(partial(self._make_part, shard.columns, cut_points), self._ranges)
@@ -120,7 +121,7 @@ class Worker(Role):
             raise DataError(f"{source.name} has no labels: give y, or a file that holds them")
         return self._job.loss.check_labels(part.labels, lambda row: source.place(span, row))
 
-    def _read(self) -> Shard:
+    def _read(self, deal: DealFeatures) -> Shard:
         """The row shard's rows with this worker's features, then the evaluation rows."""
         sources = [source.with_rule(self._job.zero_as_missing) for source in (self._source, *self._eval_sources)]
         parts = [source.read_columns(self._span(source), self._ids) for source in sources]
@@ -130,8 +131,15 @@ class Worker(Role):
             n_train=parts[0].columns.n_rows,
             labels=np.concatenate(labels),
             weights=_weights(parts[0]),
+            whole_weights=None if parts[0].weights is None else self._whole_weights(deal, parts[0].weights),
             columns=stack_columns([part.columns for part in parts]),
         )
+
+    def _whole_weights(self, deal: DealFeatures, weights: np.ndarray) -> np.ndarray:
+        """int64 (n_train): weights rounded as hessians are, which keeps them above 0 and without bias."""
+        steps = self._job.steps(Bounds(deal.max_weight, deal.max_weight), deal.n_rows)
+        nothing = np.zeros(len(weights))
+        return hesses_of(round_gradients(nothing, weights, steps, rounding_key(self._job.seed, 0), deal.row_offset))
 
     def _find_cut_points(self, deal: DealFeatures, shard: Shard):
         """The cut points of the worker's features: given, from its own rows (R = 1), or from those of all row shards."""
@@ -152,14 +160,13 @@ class Worker(Role):
         """The values that features begin .. end have in the shard."""
         parameters = self._job.parameters
         return Sketches.summarise(
-            shard.columns, *features, shard.n_train, max_bin=parameters.max_bin, kind=parameters.sketch
-        )
+            shard.columns, *features, shard.n_train,
+            max_bin=parameters.max_bin, kind=parameters.sketch, weights=shard.whole_weights,
+        )  # fmt: skip
 
     def _cut(self, sketches: Sketches, deal: DealFeatures) -> CutPoints:
         job = self._job
-        return sketches.cut_points(
-            max_bin=job.parameters.max_bin, zero_as_missing=job.zero_as_missing, n_rows=deal.n_rows
-        )
+        return sketches.cut_points(max_bin=job.parameters.max_bin, zero_as_missing=job.zero_as_missing)
 
     def _make_part(self, columns: AnyColumns, cut_points: CutPoints, features: tuple[int, int]) -> Part:
         job, (begin, end) = self._job, features

@@ -166,7 +166,7 @@ def test_values_and_their_bins_agree_with_the_cut_points(kind, zero_as_missing):
     rows = [[(f, row[f]) for f in np.flatnonzero(held)] for row, held in zip(table, stored, strict=True)]
     columns = columns_of(rows, n_features)
     sketches = Sketches.summarise(columns, 0, n_features, n_train, max_bin=32, kind=kind)
-    points = sketches.cut_points(max_bin=32, zero_as_missing=zero_as_missing, n_rows=n_train)
+    points = sketches.cut_points(max_bin=32, zero_as_missing=zero_as_missing)
     block = build_block(columns, points, zero_as_missing, dense=False)
     assert block.n_cuts.max() in range(20, 33)  # the heavy zero takes the place of some
     for row in range(n_rows):

@@ -1,5 +1,7 @@
 """Summaries of columns: exact runs and KLL, their merging, their wire form and the cut points they give."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from datasketches import kll_floats_sketch
@@ -43,7 +45,7 @@ def column(values, max_bin=4, kind="exact"):
 
 
 def cuts_of(sketches, max_bin=4, zero_as_missing=True, n_rows=10):
-    points = sketches.cut_points(max_bin=max_bin, zero_as_missing=zero_as_missing, n_rows=n_rows)
+    points = replace(sketches, weight=n_rows).cut_points(max_bin=max_bin, zero_as_missing=zero_as_missing)
     return [points.cuts[b:e].tolist() for b, e in zip(points.offsets[:-1], points.offsets[1:], strict=True)]
 
 
@@ -138,7 +140,7 @@ def test_only_the_asked_for_rows_and_features_count(table, n_count_rows, begin, 
     assert same(part, summarise(table[:n_count_rows, begin:end]))
 
 
-@given(dense(), st.sampled_from(["kll", "exact"]))
+@given(dense(), st.sampled_from(["kll", "exact", "weighted"]))
 def test_wire_form_returns_the_same_sketches(table, kind):
     sketches = summarise(table, kind=kind)
     copy = Sketches.from_arrays(sketches.to_arrays(), table.shape[1])
@@ -155,7 +157,7 @@ def test_each_distinct_value_is_a_bin():
 def test_features_without_a_value_get_no_cuts_and_all_missing_ones_a_single_cut():
     assert cuts_of(column([0, 0])) == cuts_of(column([0, 0]), zero_as_missing=False, n_rows=2) == [[]]
     all_missing = column([np.nan, np.nan])
-    points = all_missing.cut_points(max_bin=4, zero_as_missing=False, n_rows=2)
+    points = all_missing.cut_points(max_bin=4, zero_as_missing=False)
     assert points.cuts.tolist() == [FLOAT_MAX]
     assert points.has_missing.tolist() == [1]
     assert cuts_of(all_missing) == [[]]
@@ -225,7 +227,7 @@ def test_missing_beside_a_sketch():
     values = np.concatenate([np.arange(1, 401), [np.nan] * 7])
     sketches = column(values, 16, "kll")
     assert sketches.klls[0].n == 400
-    points = Sketches.merge([sketches, sketches]).cut_points(max_bin=16, zero_as_missing=False, n_rows=814)
+    points = Sketches.merge([sketches, sketches]).cut_points(max_bin=16, zero_as_missing=False)
     assert points.has_missing.tolist() == [1]
     assert len(points.cuts) == 16
 
@@ -251,8 +253,10 @@ def damages(arrays):
         return [to if i == which else array for i, array in enumerate(arrays)]
 
     yield "short", arrays[:-1]
-    yield "settings", change(settings, np.array([4, 2]))
-    yield "max_bin", change(settings, np.array([0, 0]))
+    yield "settings", change(settings, np.array([4, 0]))
+    yield "kind", change(settings, np.array([4, 3, 100]))
+    yield "another kind", change(settings, np.array([4, 2, 100]))
+    yield "max_bin", change(settings, np.array([0, 0, 100]))
     yield "n_runs", change(n_runs, np.uint8([1, 1, 0]))
     yield "huge runs", change(n_runs, np.uint64([2**63, 2**63 + 2, 0]))
     yield "dtype", change(values, arrays[values].astype(np.float64))
@@ -305,7 +309,7 @@ def test_weights_of_a_sketch_agree_with_its_own_ranks(n):
 
 def test_cut_points_through_the_wire():
     table = np.float32([[1, 5, 0, np.nan], [2, 5, 0, np.nan], [3, 0, 0, 7]])
-    points = summarise(table).cut_points(max_bin=4, zero_as_missing=False, n_rows=3)
+    points = summarise(table).cut_points(max_bin=4, zero_as_missing=False)
     back = CutPoints.from_arrays(points.to_arrays())
     for name in ("offsets", "cuts", "has_missing"):
         np.testing.assert_array_equal(getattr(back, name), getattr(points, name))
@@ -316,7 +320,7 @@ def test_cut_points_through_the_wire():
 
 
 @settings(max_examples=30)
-@given(st.lists(dense(), min_size=1, max_size=3), st.sampled_from(["kll", "exact"]))
+@given(st.lists(dense(), min_size=1, max_size=3), st.sampled_from(["kll", "exact", "weighted"]))
 def test_the_bytes_of_features_come_to_those_of_the_message(tables, kind):
     taken = SketchBytes()
     for table in tables:

@@ -1,0 +1,113 @@
+"""Knows the values of features as exact runs (value, count), and how they are added up; does not know sketches or bins."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from psboost.errors import ProtocolError
+from psboost.kernels import binning as kernels
+
+UINTS = (np.uint8, np.uint16, np.uint32, np.uint64)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Feature f holds counts[i] times values[i], for i in offsets[f] .. offsets[f+1]; values ascending.
+
+    offsets int64 (n_features + 1), values float32, counts int64: how many rows, or their weight
+    """
+
+    offsets: np.ndarray
+    values: np.ndarray
+    counts: np.ndarray
+
+    @property
+    def n_features(self) -> int:
+        return len(self.offsets) - 1
+
+    @staticmethod
+    def of(held: dict[int, tuple[np.ndarray, np.ndarray]], n_features: int) -> "Runs":
+        """Runs of the few features in `held` (ascending: value, count), and of no others."""
+        offsets = np.zeros(n_features + 1, np.int64)
+        for feature, (values, _) in held.items():
+            offsets[feature + 1] = len(values)
+        np.cumsum(offsets, out=offsets)
+        values = np.concatenate([values for values, _ in held.values()])
+        return Runs(offsets, values, np.concatenate([counts for _, counts in held.values()]))
+
+    @staticmethod
+    def add(pieces: list["Runs"]) -> "Runs":
+        """The sum of several runs of the same features."""
+        if len(pieces) == 1:
+            return pieces[0]
+        offsets = np.sum([piece.offsets for piece in pieces], axis=0)
+        values, counts = np.empty(offsets[-1], np.float32), np.empty(offsets[-1], np.int64)
+        cursors = offsets[:-1].copy()
+        for piece in pieces:
+            kernels.append_runs(piece.offsets, piece.values, piece.counts, cursors, values, counts)
+        added = np.empty_like(offsets)
+        kernels.collapse_runs(offsets, added, values, counts)
+        if added[-1] < offsets[-1]:
+            values, counts = values[: added[-1]].copy(), counts[: added[-1]].copy()
+        return Runs(added, values, counts)
+
+    @staticmethod
+    def join(pieces: list["Runs"]) -> "Runs":
+        """The runs of the features of one piece after another's."""
+        lengths = np.concatenate([np.empty(0, np.int64), *(np.diff(piece.offsets) for piece in pieces)])
+        return Runs(
+            np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+            np.concatenate([np.empty(0, np.float32), *(piece.values for piece in pieces)]),
+            np.concatenate([np.empty(0, np.int64), *(piece.counts for piece in pieces)]),
+        )
+
+    def without(self, features) -> "Runs":
+        """These runs less those of `features`."""
+        lengths = np.diff(self.offsets)
+        if not lengths[features].any():
+            return self
+        kept = np.ones(len(lengths), bool)
+        kept[features] = False
+        offsets = np.zeros_like(self.offsets)
+        np.cumsum(lengths * kept, out=offsets[1:])
+        keep = np.repeat(kept, lengths)
+        return Runs(offsets, self.values[keep], self.counts[keep])
+
+    def sums(self) -> np.ndarray:
+        """int64 (n_features): what the counts of each feature come to."""
+        up_to = np.zeros(len(self.counts) + 1, np.int64)
+        np.cumsum(self.counts, out=up_to[1:])
+        return up_to[self.offsets[1:]] - up_to[self.offsets[:-1]]
+
+
+# --- for the wire
+
+
+def narrow(numbers: np.ndarray) -> np.ndarray:
+    """Non-negative integers in the narrowest unsigned type that holds them."""
+    largest = numbers.max(initial=0)
+    return numbers.astype(next(dtype for dtype in UINTS if largest <= np.iinfo(dtype).max))
+
+
+def total(counts: np.ndarray) -> float:
+    return float(counts.sum(dtype=np.float64))
+
+
+def ascends_in(features: np.ndarray, n_features: int) -> bool:
+    """Whether they ascend strictly, in 0 .. n_features."""
+    return len(features) == 0 or (
+        features[0] >= 0 and features[-1] < n_features and bool(np.all(features[1:] > features[:-1]))
+    )
+
+
+def values_ascend(offsets: np.ndarray, values: np.ndarray) -> bool:
+    """Whether the values of each feature ascend strictly, and none is NaN."""
+    ascends = np.ones(len(values), bool)
+    ascends[1:] = values[1:] > values[:-1]
+    ascends[offsets[:-1][np.diff(offsets) > 0]] = True
+    return bool(ascends.all()) and not bool(np.isnan(values).any())
+
+
+def require(holds: bool, problem: str) -> None:
+    if not holds:
+        raise ProtocolError(f"sketches with {problem}")
