@@ -43,8 +43,9 @@ summary { cursor: pointer; padding: .3rem 0; }
     --c0: #0072b2; --c7: #000; }
   body { max-width: none; padding: 0; font-size: 10pt; }
   * { print-color-adjust: exact; -webkit-print-color-adjust: exact; }
-  figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; } .scroll { overflow: visible; }
-  .scroll table { font-size: 7pt; min-width: 0; } .scroll th, .scroll td { white-space: normal; padding: .1rem .25rem; } }
+  figure, tr { break-inside: avoid; } h2, h3, p:has(+ figure) { break-after: avoid; } .scroll { overflow: visible; }
+  img { max-width: 13cm; } table { font-size: 8pt; }
+  .scroll th, .scroll td { white-space: normal; padding: .1rem .25rem; overflow-wrap: anywhere; } }
 """
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _EMPTY = frozenset({"meta", "img", "line", "rect", "path", "polyline", "br"})  # elements without content

@@ -42,7 +42,7 @@ def run_page(report: Mapping[str, Any]) -> str:
     if not isinstance(report, Mapping) or (missing := [name for name in needed if name not in report]):
         what = "that is none" if not isinstance(report, Mapping) or not report else f"this one has no {', '.join(missing)}"
         raise ParameterError(f"give the report of a training (forest.report): {what}")
-    sections = (_head, _settings, _who, _when, _rounds, _bytes, _seconds)
+    sections = (_head, _settings, _who, _when, _rounds, _bytes, _seconds, *([_hosts] if "virtual" in report else []))
     return page(f"psboost: {report['job']['data_name']}", *(section(report) for section in sections))
 
 
@@ -214,5 +214,28 @@ def _seconds(report: Mapping) -> Markup:
             table(("stage", "seconds"), whole, "The run: the slowest role's, train and total by the clock"),
             table(("roles", "stage", "seconds"), stages, "Within train: the slowest role's"),
             folded("Seconds by role", table(("role", "stage", "seconds"), by_role)),
+        ]
+    )
+
+
+_SHARES = ("computation", "communication", "waiting")
+
+
+def _hosts(report: Mapping) -> Markup:
+    """What the hosts of a virtual cluster did."""
+    virtual, cluster = report["virtual"], report["virtual"]["cluster"]
+    phases = [(phase, *(float(of[share]) for share in _SHARES)) for phase, of in virtual["phases"].items()]
+    hosts = [
+        (i, ", ".join(host["roles"]), *(float(sum(of[share] for of in host["phases"].values())) for share in _SHARES))
+        for i, host in enumerate(virtual["hosts"])
+    ]
+    shares = [f"{share}, s" for share in _SHARES]
+    of = f"{_n(cluster['hosts'], 'virtual host')}, {cluster['gbit']:g} Gbit/s, latency {cluster['latency_ms']:g} ms"
+    return join(
+        [
+            tag("h2", "Seconds of the virtual cluster"),
+            tag("p", f"{of}."),
+            table(("phase", *shares), phases, "By phase, the mean over all hosts"),
+            folded("Seconds by host", table(("host", "roles", *shares), hosts)),
         ]
     )

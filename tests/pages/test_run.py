@@ -8,6 +8,7 @@ import psboost
 from psboost.cli import run as command
 from psboost.cluster import timeline
 from psboost.errors import ParameterError
+from psboost.lab import Cluster
 from psboost.pages.grid import grid_picture
 from psboost.pages.run import run_page, write_report_html
 from psboost.progress import human_bytes
@@ -19,6 +20,7 @@ FORMS = {
     "block": {"grid": (2, 2), "servers": 2, "transport": "memory"},
     "one worker": {"transport": "inproc"},
     "columns": {"grid": (1, 3), "servers": 2, "transport": "memory"},
+    "virtual": {"grid": (2, 2), "transport": "virtual", "cluster": Cluster(hosts=5, gbit=1)},
     "ring": {"grid": (3, 1), "mode": "allreduce", "transport": "memory"},
 }
 
@@ -59,6 +61,15 @@ def test_tables_are_the_report_and_nothing_is_loaded(reports, form):
     for drawing in page.all("svg"):
         assert drawing.get("role") == "img" or "viewbox" in drawing or drawing.get("aria-hidden") == "true"
     assert len(page.text_of("desc")) == sum(drawing.get("role") == "img" for drawing in page.all("svg")) == 8
+
+
+def test_a_virtual_run_shows_its_hosts(reports):
+    virtual, page = reports["virtual"]["virtual"], Page(run_page(reports["virtual"]))
+    shares = ("computation", "communication", "waiting")
+    rows = page.table("By phase, the mean over all hosts")
+    assert rows[0] == ["phase", *(f"{share}, s" for share in shares)]
+    assert rows[1:] == [[phase, *(f"{of[share]:.3f}" for share in shares)] for phase, of in virtual["phases"].items()]
+    assert "1970" not in page.text_of("p")[0] and "5 virtual hosts, 1 Gbit/s, latency 0.1 ms." in page.text_of("p")
 
 
 def test_edges_are_labelled_and_as_thick_as_they_are_heavy(reports):
