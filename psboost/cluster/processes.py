@@ -220,6 +220,7 @@ def _assign_roles(roll: Roll, endpoint: Endpoint, job: dict) -> Listener:
     for name, address in addresses.items():
         endpoint.connect(name, address)
         endpoint.send(name, AssignRoles(name=name, addresses=addresses, incarnations=incarnations, job=job))
+    endpoint.rename(COORDINATOR, endpoint.run, 0)  # the role's own messages are numbered from 0
     return Listener(
         list(addresses), lambda name: f"{name} (pid {assigned[name].process}, {assigned[name].address})"
     )

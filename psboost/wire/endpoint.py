@@ -57,7 +57,6 @@ class Endpoint:
     ):
         self.address = ""
         self._ledger = ledger
-        self._sequence = 0
         self._addresses: dict[str, str] = {}  # of each peer
         self._senders: dict[str, zmq.Socket] = {}  # for each address
         self._listener: zmq.Socket | None = None
@@ -73,8 +72,12 @@ class Endpoint:
                 raise
 
     def rename(self, name: str, run: int, incarnation: int) -> None:
-        """Send under another name from now on, and hear only this run and what belongs to none yet (0: all)."""
+        """Send under another name from now on, and hear only this run and what belongs to none yet (0: all).
+
+        Messages are numbered from 0 again: a role's have the same numbers, and so the same bytes, over every transport.
+        """
         self.name, self.run, self.incarnation = name, run, incarnation
+        self._sequence = 0
 
     def connect(self, name: str, address: str) -> None:
         """Send to `address` what is sent to `name`; again with another address after a restart.

@@ -174,7 +174,7 @@ def check_own_run_only(receiver, context):
         sender.rename("renamed", 5, 3)
         sender.send("receiver", Beat(bytes_sent=1))
         envelope, message = receive(receiver)
-        assert envelope == codec.Envelope(5, "renamed", 3, 1) and message.bytes_sent == 1
+        assert envelope == codec.Envelope(5, "renamed", 3, 0) and message.bytes_sent == 1
         receiver.rename("receiver", 0, 0)
         sender.rename("other", 99, 0)
         sender.send("receiver", Dismiss())
