@@ -124,7 +124,10 @@ def test_sketches_three_ways(mode, grid, sketch):
     X[:, 1] = rng.normal(size=300)
     params = {"sketch": sketch, "max_bin": 4}
     X = np.hstack([X, np.zeros((300, 20))])
-    report = train(X=X, y=y, params=params, mode=mode, grid=grid, servers=2).report
+    forest = train(X=X, y=y, params=params, mode=mode, grid=grid, servers=2)
+    again = train(X=X, y=y, params=params, mode=mode, grid=grid, servers=2, bin_mapper=forest.bin_mapper)
+    assert set(again.report["sketches"].values()) == {0}
+    report = forest.report
     sketches, sent = report["sketches"], report["bytes"].get("PushSketches", {"messages": 0, "payload": 0})
     assert sketches["held"] == sent["payload"]
     assert report["features"]["declared"] == 29

@@ -383,7 +383,7 @@ class SketchBytes:
         with_headers  held + 16 * n_senders * n_features + 8 * n_messages: 16 bytes for each declared feature, empty or
                       not, and 8 a message (since 3.3)
         """
-        n_summaries = n_senders * n_features
+        n_summaries = n_senders * n_features if self.n_messages else 0  # cut points may have been given
         return {
             "held": self.held,
             "padded": n_summaries * self.largest,
