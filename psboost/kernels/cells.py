@@ -74,7 +74,7 @@ def count_by_table(columns, values, keep_zeros, keep_nan, counts):
 
 
 @inline
-def _slot(keys, column):
+def slot_of(keys, column):
     """Slot of `column` in `keys`: where it is, or the free one where it belongs."""
     last = np.uint64(len(keys) - 1)
     mixed = np.uint64(column) * np.uint64(0x9E3779B97F4A7C15)
@@ -95,7 +95,7 @@ def count_by_hash(columns, values, keep_zeros, keep_nan, lowest, begin, n_keys, 
     for k in range(begin, len(columns)):
         if columns[k] < lowest or not _counts(values[k], keep_zeros, keep_nan):
             continue
-        slot = _slot(keys, columns[k])
+        slot = slot_of(keys, columns[k])
         if keys[slot] == -1:
             if 2 * (n_keys + 1) > len(keys):
                 return k, n_keys
@@ -110,7 +110,7 @@ def fill_hash(columns, payloads, keys, out_payloads):
     """Put distinct columns with their payloads into an empty hash table; negative columns are left out."""
     for k in range(len(columns)):
         if columns[k] >= 0:
-            slot = _slot(keys, columns[k])
+            slot = slot_of(keys, columns[k])
             keys[slot] = columns[k]
             out_payloads[slot] = payloads[k]
 
@@ -126,5 +126,5 @@ def locate_by_table(columns, table, out):
 def locate_by_hash(columns, keys, payloads, out):
     """out[k] = the payload of columns[k], -1 for one that is not in the hash table."""
     for k in range(len(columns)):
-        slot = _slot(keys, columns[k])
+        slot = slot_of(keys, columns[k])
         out[k] = payloads[slot] if keys[slot] != -1 else -1

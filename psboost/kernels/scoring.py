@@ -34,7 +34,7 @@ import math
 import numba
 import numpy as np
 
-from psboost.kernels.cells import _slot
+from psboost.kernels.cells import slot_of
 from psboost.kernels.compile import (
     IN,
     IN2,
@@ -189,7 +189,7 @@ def add_scores(
                 for k in range(_filter(columns, first, last, members, uint64(shift), found)):
                     i = uint64(first + found[k])
                     value = values[i]
-                    slot = _slot(hash_keys, columns[i])
+                    slot = slot_of(hash_keys, columns[i])
                     if hash_keys[slot] < 0 or (skip_zeros and value == float32(0)):
                         continue
                     position = uint64(hash_positions[slot])
@@ -333,7 +333,7 @@ def lay_out(
             last = min(first + FILTERED, indptr[row + 1])
             for k in range(_filter(columns, first, last, members, uint64(shift), found)):
                 i = uint64(first + found[k])
-                slot = _slot(hash_keys, columns[i])
+                slot = slot_of(hash_keys, columns[i])
                 if hash_keys[slot] >= 0 and not (skip_zeros and values[i] == float32(0)):
                     cells[uint64((row - begin) * n_features + hash_positions[slot])] = values[i]
 

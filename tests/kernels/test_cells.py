@@ -52,7 +52,7 @@ def test_hash_kernels_as_plain_python():
         results = []
         for plain in (False, True):
             if plain:
-                patch.setattr(kernels, "_slot", kernels._slot.py_func)
+                patch.setattr(kernels, "slot_of", kernels.slot_of.py_func)
             pick = (lambda k: k.py_func) if plain else (lambda k: k)
             keys, counts = np.full(64, -1, np.int64), np.zeros(64, np.int64)
             ended = pick(kernels.count_by_hash)(columns, values, False, False, 0, 0, 0, keys, counts)
