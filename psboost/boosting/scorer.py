@@ -26,6 +26,7 @@ CHUNK_PLANES = 2048  # the trees of a block's state are cut to so many planes, t
 CACHE_BYTES = 1 << 18  # and walked rows to this size
 MOST_LEAVES = 2048  # that the planes of a tree can number
 WALK_FROM = 48  # records for each step of a walk; measured on depths 6 to 12
+TABLE_SHARE = 4  # a table holds at most so many columns for each of the forest's own features
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
@@ -47,7 +48,7 @@ class Scorer:
         self.features = self._nodes.features
         self.n_words = int(self._nodes.n_words.max(initial=1))
         self._lists = {}
-        self._lookup = self._blocks = self._walked = None
+        self._lookup = self._places = self._blocks = self._walked = None
 
     def margins(self, rows, method=None) -> np.ndarray:
         """float32 (n_rows): base margin + leaf values, added in float32 in tree order.
@@ -62,7 +63,7 @@ class Scorer:
         if method not in ("quickscorer", "walk"):
             raise ValueError(f"unknown method {method!r}")
         if self._lookup is None:
-            self._lookup = _lookup(self.features)
+            self._lookup, self._places = _lookup(self.features), _places(self.features)
         if method == "walk":
             self._walk(rows, margins)
             return margins
@@ -74,7 +75,7 @@ class Scorer:
             )
         else:
             scoring.add_scores(
-                rows.indptr, rows.columns, rows.values, self._skip_zeros, *self._lookup, _found(),
+                rows.indptr, rows.columns, rows.values, self._skip_zeros, *self._lookup, self._places, _found(),
                 *self._blocks, *_scratch(self._blocks), margins,
             )  # fmt: skip
         return margins
@@ -379,6 +380,15 @@ def _lookup(features) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
     hash_positions = np.zeros(len(hash_keys), np.int32)
     cells.fill_hash(features, np.arange(len(features), dtype=np.int32), hash_keys, hash_positions)
     return members, 64 - n_bits, hash_keys, hash_positions
+
+
+def _places(features) -> np.ndarray:
+    """places of add_scores; empty if most columns below the last are not the forest's: then a filter skips them sooner."""
+    if len(features) == 0 or TABLE_SHARE * len(features) <= features[-1]:
+        return np.empty(0, np.int32)
+    places = np.full(features[-1] + 2, -1, np.int32)
+    places[features] = np.arange(len(features))
+    return places
 
 
 def _found() -> np.ndarray:

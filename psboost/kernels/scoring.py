@@ -123,6 +123,8 @@ def _filter(columns, begin, end, members, shift, found):
 
 @inline
 def _code(thresholds, searches, key, value):
+    if searches[_TWO * key] == 0:  # one group of thresholds
+        return int64(count_at_most(thresholds, uint64(searches[_TWO * key + _ONE]), value)) + 1
     group = count_at_most(thresholds, uint64(searches[_TWO * key]), value)
     at = uint64(searches[_TWO * key + _ONE]) + _COUNTED * group
     return int64(_COUNTED * group + count_at_most(thresholds, at, value)) + 1
@@ -161,7 +163,7 @@ def _score_block(
             codes[key * _LANES + uint64(lane)] = 0
 
 
-_LOOKUP = (IN[uint64], int64, IN[int64], IN[int32], OUT[int32])
+_LOOKUP = (IN[uint64], int64, IN[int64], IN[int32])
 _FOREST = (
     IN[float32], IN[int32], IN[int64], IN[int64], IN[int64], _RECORDS, IN[int64], IN[int64], IN[float32],
 )  # fmt: skip
@@ -169,16 +171,22 @@ _BLOCK = (OUT[uint8], OUT[uint8], OUT[int64], OUT[uint8], OUT[uint8], OUT[uint16
 
 
 @kernel(
-    [void(IN[int64], IN[index], IN[float32], boolean, *_LOOKUP, *_FOREST, *_BLOCK, OUT[float32]) for index in (int32, int64)]
+    [
+        void(IN[int64], IN[index], IN[float32], boolean, *_LOOKUP, IN[int32], OUT[int32], *_FOREST, *_BLOCK, OUT[float32])
+        for index in (int32, int64)
+    ]
 )
 def add_scores(
     indptr, columns, values, skip_zeros,
     members, shift, hash_keys, hash_positions,  # a set of bits, and a hash table, of the forest's own features
+    places,  # by column: its position in the forest's own features or -1, the last for all beyond; empty: use the table
     found,  # OUT: scratch, FILTERED + 1 places
     thresholds, searches, key_begin, nan_keys, starts, records, tree_begin, plane_begin, leaf_values,
     codes, tops, touched, state, negated, leaves, sums,  # OUT: scratch of a block; codes and tops 0, state all-ones
     margins,  # OUT: each row's leaf values are added, tree by tree
 ):  # fmt: skip
+    direct = len(places) > 0
+    beyond = uint64(len(places) - 1)
     for begin in range(0, len(margins), LANES):
         end = min(begin + LANES, len(margins))
         n_touched = 0
@@ -186,13 +194,19 @@ def add_scores(
             sums[row - begin] = margins[row]
             for first in range(indptr[row], indptr[row + 1], FILTERED):
                 last = min(first + FILTERED, indptr[row + 1])
-                for k in range(_filter(columns, first, last, members, uint64(shift), found)):
-                    i = uint64(first + found[k])
+                n_found = last - first if direct else _filter(columns, first, last, members, uint64(shift), found)
+                for k in range(uint64(n_found)):
+                    if direct:
+                        i = uint64(first) + k
+                        at = int64(places[min(uint64(columns[i]), beyond)])
+                    else:
+                        i = uint64(first + found[k])
+                        slot = slot_of(hash_keys, columns[i])
+                        at = int64(hash_positions[slot]) if hash_keys[slot] >= 0 else -1
                     value = values[i]
-                    slot = slot_of(hash_keys, columns[i])
-                    if hash_keys[slot] < 0 or (skip_zeros and value == float32(0)):
+                    if at < 0 or (skip_zeros and value == float32(0)):
                         continue
-                    position = uint64(hash_positions[slot])
+                    position = uint64(at)
                     # No helper from here on: numba counts references to each array that it gets.
                     if value == value:
                         key, end_key = key_begin[position], key_begin[position + _ONE]
@@ -320,7 +334,12 @@ def _step(steps, at, cells, base):
     return uint64(steps[at].left) + (_ONE - (by_value | by_default & _ONE))
 
 
-@kernel([void(IN[int64], IN[index], IN[float32], boolean, *_LOOKUP, int64, int64, OUT[float32]) for index in (int32, int64)])
+@kernel(
+    [
+        void(IN[int64], IN[index], IN[float32], boolean, *_LOOKUP, OUT[int32], int64, int64, OUT[float32])
+        for index in (int32, int64)
+    ]
+)
 def lay_out(
     indptr, columns, values, skip_zeros, members, shift, hash_keys, hash_positions,
     found,  # OUT: scratch, FILTERED + 1 places

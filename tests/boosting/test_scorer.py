@@ -232,6 +232,23 @@ def test_features_of_very_many_thresholds_and_wide_rows(rule):
         np.testing.assert_array_equal(scorer.margins(cells, method), expected)
 
 
+def test_columns_are_found_alike_by_table_and_by_hash(monkeypatch):
+    from psboost.boosting import scorer as module
+
+    rng = np.random.default_rng(4)
+    numbers = np.array([1, 2, 4, 7, 8, 10])  # gaps before, between and behind them
+    trees = naive.random_forest(rng, [30] * 10, 6, True).trees
+    trees = [Tree(**{**tree.__dict__, "feature": np.where(tree.left >= 0, numbers[tree.feature], -1)}) for tree in trees]
+    X, stored = naive.random_rows(rng, 100, 15)
+    by_table = Scorer(trees, True)
+    margins = by_table.margins(make_cells(X, stored), "quickscorer")
+    np.testing.assert_array_equal(margins, by_table.margins(make_cells(X, stored), "walk"))
+    monkeypatch.setattr(module, "TABLE_SHARE", 0)
+    by_hash = Scorer(trees, True)
+    np.testing.assert_array_equal(by_hash.margins(make_cells(X, stored), "quickscorer"), margins)
+    assert len(by_table._places) == 12 and len(by_hash._places) == 0
+
+
 def test_trees_of_more_leaves_than_planes_number_are_walked(monkeypatch):
     from psboost.boosting import scorer as module
 
