@@ -14,8 +14,6 @@ the message that is handled or, from when the role is done with that, encoded an
 A kind or a stage that is not listed here is a phase of its own.
 """
 
-from collections import Counter
-
 _KINDS = {
     "dealing": ("DescribeRows", "DealFeatures", "DealRanges"),
     "sketches": ("PushSketches", "ShareCutPoints"),
@@ -48,6 +46,9 @@ NO_STAGES = ("train", "tree")  # spans of many turns, with stages in them
 COMPUTATION, COMMUNICATION, WAITING = WHATS = ("computation", "communication", "waiting")
 
 
+_NOTHING_TO_DO = {END: 1}
+
+
 def of_kind(kind: str) -> str:
     """The phase of a message."""
     return OF_KIND.get(kind, kind)
@@ -60,12 +61,13 @@ class HostTime:
         self.tree = -1  # that is being grown
         self.seconds: dict[int, dict[str, dict[str, float]]] = {}  # tree -> phase -> what -> seconds
         self._since = 0.0
-        self._going_on: dict[str, Counter[str]] = {what: Counter() for what in WHATS}
+        self._going_on: dict[str, dict[str, int]] = {what: {} for what in WHATS}  # what -> phase -> how many
 
     def begin(self, now: float, what: str, phase: str) -> None:
         """From now on there is one more of this: a turn that runs, a message under way, a role that waits."""
         self.pass_until(now)
-        self._going_on[what][phase] += 1
+        phases = self._going_on[what]
+        phases[phase] = phases.get(phase, 0) + 1
 
     def end(self, now: float, what: str, phase: str) -> None:
         """There was, until now."""
@@ -85,8 +87,9 @@ class HostTime:
         if passed <= 0:
             return
         what = next((what for what in WHATS if self._going_on[what]), WAITING)
-        phases = self._going_on[what] or Counter([END])
-        by_phase = self.seconds.setdefault(self.tree, {})
+        phases = self._going_on[what] or _NOTHING_TO_DO
+        by_phase, n_all = self.seconds.setdefault(self.tree, {}), sum(phases.values())
         for phase, n in phases.items():
-            by_what = by_phase.setdefault(phase, dict.fromkeys(WHATS, 0.0))
-            by_what[what] += passed * n / phases.total()
+            if phase not in by_phase:
+                by_phase[phase] = dict.fromkeys(WHATS, 0.0)
+            by_phase[phase][what] += passed * n / n_all
