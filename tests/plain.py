@@ -1,19 +1,24 @@
 """Runs compiled kernels as the plain Python that they are written in; knows no kernel."""
 
+import sys
 import types
+from functools import cache
 
 import numpy as np
 
 
+@cache
 def as_python(module):
-    """The functions of a kernel module, and the helpers that they call, uncompiled."""
+    """The functions of a kernel module, and those of other kernel modules that they call, uncompiled."""
     names = dict(vars(module))
-    for name, function in vars(module).items():
-        if hasattr(function, "py_func"):
-            is_own = function.py_func.__module__ == module.__name__
-            known = names if is_own else function.py_func.__globals__
-            plain = types.FunctionType(function.py_func.__code__, known, name)
-            names[name] = _quiet(plain)
+    for name, value in vars(module).items():
+        if hasattr(value, "py_func"):
+            home = value.py_func.__module__
+            own = home == module.__name__
+            plain = types.FunctionType(value.py_func.__code__, names, name) if own else None
+            names[name] = _quiet(plain) if own else vars(as_python(sys.modules[home]))[value.py_func.__name__]
+        elif isinstance(value, types.ModuleType) and value.__name__.startswith("psboost.kernels."):
+            names[name] = as_python(value)
     return types.SimpleNamespace(**names)
 
 

@@ -46,19 +46,7 @@ class Histograms:
 
     def restrict(self, begin: int, end: int) -> "Histograms":
         """The part with begin <= bin < end, its bins counted from begin."""
-        edges = [
-            (low + np.searchsorted(bins, begin), low + np.searchsorted(bins, end))
-            for low, (bins, _, _) in zip(self.offsets, (self.node(i) for i in range(self.n_nodes)), strict=False)
-        ]
-        offsets = np.zeros(self.n_nodes + 1, np.int64)
-        np.cumsum([b - a for a, b in edges], out=offsets[1:])
-        parts = [slice(a, b) for a, b in edges]
-        return Histograms(
-            offsets,
-            _join([self.bins[part] for part in parts], np.int32) - np.int32(begin),
-            _join([self.grads[part] for part in parts], np.int64),
-            _join([self.hesses[part] for part in parts], np.int64),
-        )
+        return Histograms(*kernels.restrict(self.offsets, self.bins, self.grads, self.hesses, begin, end))
 
     @staticmethod
     def join(parts: list["Histograms"], first_bins: list[int]) -> "Histograms":

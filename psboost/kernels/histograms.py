@@ -194,6 +194,29 @@ def extract(features, bin_offsets, acc, pairs, at, bins, grads, hesses):
     return at
 
 
+_ENTRIES = types.Tuple([types.Array(kind, 1, "C") for kind in (int64, int32, int64, int64)])
+
+
+@kernel(_ENTRIES(IN[int64], IN[int32], IN[int64], IN[int64], int64, int64))
+def restrict(offsets, bins, grads, hesses, begin, end):
+    """offsets, bins, grads, hesses of the entries of each node with begin <= bin < end, bins counted from begin."""
+    lows, part_offsets = np.empty(len(offsets), np.int64), np.zeros(len(offsets), np.int64)
+    for i in range(len(offsets) - 1):
+        of_node = bins[offsets[i] : offsets[i + 1]]
+        low, high = np.searchsorted(of_node, begin), np.searchsorted(of_node, end)
+        lows[i] = offsets[i] + low
+        part_offsets[i + 1] = part_offsets[i] + high - low
+    n_entries = part_offsets[-1]
+    part_bins, part_grads = np.empty(n_entries, np.int32), np.empty(n_entries, np.int64)
+    part_hesses = np.empty(n_entries, np.int64)
+    for i in range(len(offsets) - 1):
+        at, to = uint64(lows[i]), uint64(part_offsets[i])
+        for k in range(uint64(part_offsets[i + 1] - part_offsets[i])):
+            part_bins[to + k] = int64(bins[at + k]) - begin
+            part_grads[to + k], part_hesses[to + k] = grads[at + k], hesses[at + k]
+    return part_offsets, part_bins, part_grads, part_hesses
+
+
 @kernel(int64(IN[int32], IN[int64], boolean, int64, NODE_HISTOGRAM))
 def take(bin_offsets, acc, pairs, least, node):
     """Writes to `node` what is present of all features whose hesses come to `least` (D3); returns how many features."""

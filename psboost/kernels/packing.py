@@ -246,48 +246,6 @@ def raise_counts(codes, shift, values):
     return fits
 
 
-# --- bits
-
-
-@inline
-def _count_ones(word):
-    n_ones = 0
-    while word != _0:
-        word &= word - _1
-        n_ones += 1
-    return n_ones
-
-
-@kernel(int64(IN[uint64]))
-def count_ones(words):
-    """How many bits are 1."""
-    n_ones = 0
-    for i in range(len(words)):
-        n_ones += _count_ones(words[i])
-    return n_ones
-
-
-@kernel(void(IN[uint64], OUT[int64]))
-def find_ones(words, positions):
-    """`positions` (OUT, as long as there are ones): where the ones are, ascending."""
-    n_found = 0
-    for i in range(len(words)):
-        word = words[i]
-        while word != _0:
-            rest = word & (word - _1)
-            positions[n_found] = 64 * i + bit_length(word ^ rest) - 1
-            n_found += 1
-            word = rest
-
-
-@kernel(void(IN[int64], OUT[uint64]))
-def set_ones(positions, words):
-    """Set the bits at `positions` in `words` (OUT)."""
-    for k in range(len(positions)):
-        position = np.uint64(positions[k])
-        words[position >> _6] |= _1 << (position & _63)
-
-
 # --- matrix rows: one for each (node, feature) with entries; a column is a bin's number in its feature
 
 

@@ -6,8 +6,17 @@ Whatever comes over the wire is checked: bytes that no packing function writes a
 import numpy as np
 
 from psboost.errors import ProtocolError
-from psboost.kernels import packing as kernels
-from psboost.wire.streams import StreamReader, add_gaps, contiguous, fold_signs, pack_streams, take_gaps, unfold_signs
+from psboost.kernels import bitvectors
+from psboost.wire.streams import (
+    StreamReader,
+    add_gaps,
+    contiguous,
+    fold_signs,
+    most_words,
+    pack_streams,
+    take_gaps,
+    unfold_signs,
+)
 
 # --- integers and ascending ids
 
@@ -56,17 +65,20 @@ def pack_bitvector(words: np.ndarray, n_bits: int) -> tuple[str, np.ndarray]:
     "raw": one bit a bit. "rows": the positions of the zeros. "runs": the positions where a bit differs from
     the one before, which bound the runs of equal bits (RapidScorer); the first bit is compared with 1.
     """
-    ones = _with_padding(words[: _n_words(n_bits)].astype(np.uint64), n_bits)
-    best = "raw", ones.view(np.uint8)[: (n_bits + 7) // 8].copy()
-    for form, marks in (("rows", ~ones), ("runs", ~_with_padding(~_mark_changes(ones), n_bits))):
-        n_marks = kernels.count_ones(marks)
+    words = np.ascontiguousarray(words, np.uint64)
+    counts = np.empty(2, np.int64)
+    bitvectors.count_marks(words, n_bits, counts)
+    form, n_bytes, best = "raw", (n_bits + 7) // 8, words
+    for name, runs, n_marks in (("rows", False, int(counts[0])), ("runs", True, int(counts[1]))):
         if 3 * n_marks <= n_bits:  # denser ones, unless periodic, are larger than raw
-            positions = np.empty(n_marks, np.int64)
-            kernels.find_ones(marks, positions)
-            packed = pack_streams(np.array([n_marks], np.uint64), take_gaps(np.array([0, n_marks]), positions))
-            if len(packed) < len(best[1]):
-                best = form, packed
-    return best
+            packed = np.empty(most_words(1, n_marks), np.uint64)
+            size = bitvectors.pack_marks(words, n_bits, runs, n_marks, packed)
+            if size < n_bytes:
+                form, n_bytes, best = name, size, packed
+    packed = best.view(np.uint8)[:n_bytes].copy()
+    if form == "raw" and n_bits % 8:
+        packed[-1] |= 0xFF << n_bits % 8 & 0xFF
+    return form, packed
 
 
 def unpack_bitvector(form: str, packed: np.ndarray, n_bits: int) -> np.ndarray:
@@ -82,13 +94,9 @@ def unpack_bitvector(form: str, packed: np.ndarray, n_bits: int) -> np.ndarray:
         return _with_padding(words, n_bits)
     if form not in ("rows", "runs"):
         raise reader.corrupt("unknown form")
-    (n_marks,) = reader.take(1)
-    gaps = reader.take(int(n_marks))
-    reader.finish()
-    kernels.set_ones(add_gaps(np.array([0, len(gaps)]), gaps, n_bits, np.int64, reader), words)
-    if form == "runs":
-        words = _join_changes(words)
-    return _with_padding(~words, n_bits)
+    if not bitvectors.unpack_marks(reader.words, reader.n_bits, n_bits, form == "runs", words):
+        raise reader.misfit()
+    return words
 
 
 def _n_words(n_bits: int) -> int:
@@ -100,24 +108,6 @@ def _with_padding(words: np.ndarray, n_bits: int) -> np.ndarray:
     if n_bits % 64:
         words[-1] |= np.uint64(2**64 - 2 ** (n_bits % 64))
     return words
-
-
-def _mark_changes(words: np.ndarray) -> np.ndarray:
-    """A one wherever a bit differs from the one before it, which is 1 for the first."""
-    before = words << np.uint64(1)
-    before[1:] |= words[:-1] >> np.uint64(63)
-    before[:1] |= np.uint64(1)
-    return words ^ before
-
-
-def _join_changes(marks: np.ndarray) -> np.ndarray:
-    """A one wherever the number of ones up to and with the bit is odd."""
-    odd = marks
-    for shift in (1, 2, 4, 8, 16, 32):
-        odd = odd ^ (odd << np.uint64(shift))
-    odd_words = np.bitwise_xor.accumulate(odd >> np.uint64(63))
-    odd[1:] ^= np.where(odd_words[:-1] != 0, np.uint64(2**64 - 1), np.uint64(0))
-    return odd
 
 
 # --- living features: flags by falling popularity, so ones first, then a mixture, then zeros

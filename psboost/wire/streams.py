@@ -11,13 +11,18 @@ from psboost.kernels import classes
 from psboost.kernels import packing as kernels
 
 
+def most_words(*lengths: int) -> int:
+    """How many words streams of so many values take at most."""
+    return sum(71 * length + 32 * (length // kernels.BLOCK + 1) for length in lengths) // 64 + 2
+
+
 def pack_streams(*streams: np.ndarray, by_class: np.ndarray | None = None) -> np.ndarray:
     """The uint64 streams as bytes (uint8), each one in blocks of its own; `by_class`: one more, see kernels.classes."""
-    n_bits = sum(71 * len(values) + 32 * (len(values) // kernels.BLOCK + 1) for values in streams)
+    n_words = most_words(*map(len, streams))
     if by_class is not None:
         lengths = np.empty(classes.N_CLASSES, np.int64)
-        n_bits += classes.measure_classes(by_class, lengths)
-    words = np.empty(n_bits // 64 + 2, np.uint64)
+        n_words += classes.measure_classes(by_class, lengths) // 64 + 1
+    words = np.empty(n_words, np.uint64)
     words[0] = 0
     position = 0
     for values in streams:
@@ -64,6 +69,10 @@ class StreamReader:
     def finish(self) -> None:
         if self.position != self.n_bits:
             raise self.corrupt(f"{(int(self.n_bits) - int(self.position)) // 8} bytes too many")
+
+    def misfit(self) -> ProtocolError:
+        """For values that a kernel could not take."""
+        return self.corrupt(f"values in {int(self.n_bits) // 8} bytes that nothing packs so")
 
     def corrupt(self, why: str) -> ProtocolError:
         return ProtocolError(f"{self.what}: corrupt bytes ({why}); do both peers run the same version?")

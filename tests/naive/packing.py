@@ -119,14 +119,6 @@ def lower_counts(values: list[int], shift: int) -> list[int]:
     return [(value >> shift) - 1 for value in values]
 
 
-def find_ones(words: list[int]) -> list[int]:
-    return [64 * i + k for i, word in enumerate(words) for k in range(64) if word >> k & 1]
-
-
-def count_ones(words: list[int]) -> int:
-    return len(find_ones(words))
-
-
 def split_features(nodes: list[list[int]], bin_offsets: list[int]) -> tuple[list, list, list, list]:
     """node_rows, features, row_pointers, columns."""
     node_rows, features, row_pointers, columns = [0], [], [0], []

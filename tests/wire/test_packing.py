@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from psboost.errors import ProtocolError
-from psboost.kernels import classes, pairs
+from psboost.kernels import bitvectors, classes, pairs
 from psboost.kernels import packing as kernels
 from psboost.wire import packing, streams
 from tests.naive import packing as naive
@@ -25,8 +25,8 @@ UNSIGNED = st.sampled_from([0, 1, 3, 8, 31, 63, 64]).flatmap(lambda width: st.in
 @pytest.fixture(autouse=True, params=["compiled", "plain"])
 def way(request, monkeypatch):
     if request.param == "plain":
-        for module in (packing, streams):
-            monkeypatch.setattr(module, "kernels", as_python(kernels))
+        monkeypatch.setattr(streams, "kernels", as_python(kernels))
+        monkeypatch.setattr(packing, "bitvectors", as_python(bitvectors))
         monkeypatch.setattr(streams, "classes", as_python(classes))
     return request.param
 
@@ -221,10 +221,10 @@ def test_signs_fold(values, shift):
 def test_counts_lower(values, shift):
     values = [max(value >> shift, 1) << shift for value in values]
     array, codes = np.array(values, np.int64), np.empty(len(values), np.uint64)
-    assert packing.kernels.lower_counts(array, np.uint64(shift), codes)
+    assert streams.kernels.lower_counts(array, np.uint64(shift), codes)
     assert codes.tolist() == naive.lower_counts(values, shift)
     back = np.empty(len(values), np.int64)
-    assert packing.kernels.raise_counts(codes, np.uint64(shift), back)
+    assert streams.kernels.raise_counts(codes, np.uint64(shift), back)
     assert back.tolist() == values
 
 
@@ -304,19 +304,6 @@ def test_bitvectors(bits, padding):
     back = packing.unpack_bitvector(form, packed, len(bits))
     assert back.dtype == np.uint64 and back.flags.writeable
     assert back.tolist() == words_of(bits, 1).tolist()
-
-
-@quick
-@given(words=st.lists(UNSIGNED, max_size=5))
-def test_ones(words):
-    array = np.array(words, np.uint64)
-    positions = np.empty(packing.kernels.count_ones(array), np.int64)
-    assert len(positions) == naive.count_ones(words)
-    packing.kernels.find_ones(array, positions)
-    assert positions.tolist() == naive.find_ones(words)
-    back = np.zeros_like(array)
-    packing.kernels.set_ones(positions, back)
-    assert back.tolist() == words
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,202 @@
+"""Knows the packed form of histograms as a whole, from entries to bytes and back; does not know messages.
+
+The streams of wire/histogram_codecs.py's form "packed", one behind the other, each from a whole byte on. In one kernel
+each way: of a few entries, a dozen calls with their arrays would cost more than the work.
+"""
+
+import numpy as np
+
+from psboost.kernels import pairs
+from psboost.kernels.classes import N_CLASSES, measure_classes, pack_classes, unpack_classes
+from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint8, uint64
+from psboost.kernels.packing import (
+    BLOCK,
+    CORRUPT,
+    add_gaps,
+    fold_signs,
+    lower_counts,
+    pack_blocks,
+    raise_counts,
+    take_gaps,
+    unfold_signs,
+    unpack_blocks,
+)
+
+PLAIN, IN_PAIRS = np.uint64(0), np.uint64(64)  # forms of sums; above every shift
+_FORM_BYTES = 2  # IN_PAIRS lengthens the first stream by so many at most
+_MOST_SLOTS = 1 << 18  # of 4 bytes; more do not stay in a core's cache
+_0, _1, _3, _62, _63 = (np.uint64(k) for k in (0, 1, 3, 62, 63))
+
+
+@inline
+def _common_zeros(values):
+    """How many low bits are zero in all values (0 if all values are zero)."""
+    bits, n_zeros = _0, _0
+    for k in range(len(values)):
+        bits |= np.uint64(values[k])
+    if bits == _0:
+        return _0
+    while bits & _1 == _0:
+        bits >>= _1
+        n_zeros += _1
+    return n_zeros
+
+
+@inline
+def _room(n_values, n_streams):
+    """How many words streams of so many values take at most."""
+    return (71 * n_values + 32 * (n_values // BLOCK + n_streams)) // 64 + 2
+
+
+@kernel(uint64(IN[int64], IN[int64], uint64, uint64, uint64, OUT[uint64]))
+def _pack_codes(grads, hesses, grad_shift, hess_shift, position, words):
+    """The position after two streams."""
+    codes = np.empty(len(grads), np.uint64)
+    fold_signs(grads, grad_shift, codes)
+    position = pack_blocks(codes, position, words)
+    lower_counts(hesses, hess_shift, codes)
+    return pack_blocks(codes, position, words)
+
+
+@kernel(types.Tuple((types.Array(uint64, 1, "C"), int64, int64))(IN[int64], IN[int64], uint64, uint64))
+def _pack_in_pairs(grads, hesses, grad_shift, hess_shift):
+    """The form IN_PAIRS as words and its number of bytes, -1 if no pair repeats; and the bits that the form PLAIN takes at
+    least."""
+    n_entries = len(grads)
+    numbers, counts = np.empty(n_entries, np.uint32), np.empty(n_entries + 1, np.uint32)
+    table = np.empty(2 * n_entries + 2, np.int64)
+    n_slots = 2
+    while n_slots <= 2 * n_entries and n_slots < _MOST_SLOTS:
+        n_slots *= 2
+    n_pairs = pairs.number_pairs(grads, hesses, np.zeros(n_slots, np.uint32), numbers, table, counts)
+    if n_pairs == n_entries:
+        return np.empty(0, np.uint64), np.int64(-1), np.int64(0)
+    counts = counts[: n_pairs + 1]
+    kinds, ranks = np.zeros(pairs.N_KINDS, np.int64), np.empty(n_pairs + 1, np.uint32)
+    most = min(n_pairs, n_entries - n_pairs)  # a pair with a rank takes two entries
+    ranked_grads, ranked_hesses = np.empty(most, np.int64), np.empty(most, np.int64)
+    n_ranked = pairs.rank_pairs(counts, table, kinds, ranks, ranked_grads, ranked_hesses)
+    n_others = kinds[1]
+    marks = np.empty(n_entries, np.uint64)
+    other_grads, other_hesses = np.empty(n_others + 1, np.int64), np.empty(n_others + 1, np.int64)
+    pairs.mark_pairs(grads, hesses, numbers, ranks, marks, other_grads, other_hesses)
+    lengths = np.empty(N_CLASSES, np.int64)
+    n_bits = measure_classes(marks, lengths)
+    words = np.empty(_room(2 * (n_ranked + n_others) + 2, 5) + n_bits // 64 + 2, np.uint64)
+    words[0] = _0
+    sizes = np.empty(2, np.uint64)
+    sizes[0], sizes[1] = np.uint64(n_ranked), np.uint64(n_others)
+    position = pack_blocks(sizes, _0, words)
+    position = _pack_codes(ranked_grads[:n_ranked], ranked_hesses[:n_ranked], grad_shift, hess_shift, position, words)
+    position = _pack_codes(other_grads[:n_others], other_hesses[:n_others], grad_shift, hess_shift, position, words)
+    position = pack_classes(marks, lengths, position, words)
+    return words, np.int64(position >> _3), pairs.count_bits(counts, table, grad_shift, hess_shift)
+
+
+@kernel(types.Array(uint8, 1, "C")(IN[int64], IN[int32], IN[int64], IN[int64]))
+def pack_histograms(offsets, bins, grads, hesses):
+    """The bytes of the histograms of nodes; none if a node's bins do not ascend. All hesses must be above 0."""
+    n_nodes, n_entries = len(offsets) - 1, len(bins)
+    grad_shift, hess_shift = _common_zeros(grads), _common_zeros(hesses)
+    gaps = np.empty(n_entries, np.uint64)
+    if not take_gaps(offsets, bins, gaps):
+        return np.empty(0, np.uint8)
+    form, (sums, n_bytes, least_bits) = IN_PAIRS, _pack_in_pairs(grads, hesses, grad_shift, hess_shift)
+    if n_bytes < 0 or 8 * (n_bytes + _FORM_BYTES) >= least_bits:
+        plain = np.empty(_room(2 * n_entries, 2), np.uint64)
+        plain[0] = _0
+        n_plain = np.int64(_pack_codes(grads, hesses, grad_shift, hess_shift, _0, plain) >> _3)
+        if n_bytes < 0 or n_bytes + _FORM_BYTES >= n_plain:
+            form, sums, n_bytes = PLAIN, plain, n_plain
+    words = np.empty(_room(n_entries + n_nodes + 3, 3), np.uint64)
+    words[0] = _0
+    head, sizes = np.empty(3, np.uint64), np.empty(n_nodes, np.uint64)
+    head[0], head[1], head[2] = np.uint64(n_nodes), grad_shift, hess_shift + form
+    for i in range(n_nodes):
+        sizes[i] = np.uint64(offsets[i + 1] - offsets[i])
+    position = pack_blocks(sizes, pack_blocks(head, _0, words), words)
+    n_before = np.int64(pack_blocks(gaps, position, words) >> _3)
+    packed = np.empty(n_before + n_bytes, np.uint8)
+    packed[:n_before] = words.view(np.uint8)[:n_before]
+    packed[n_before:] = sums.view(np.uint8)[:n_bytes]
+    return packed
+
+
+@inline
+def _fits(n_values, end_position):
+    """A block is a byte at least: this bounds what a corrupt count can make us allocate."""
+    return n_values <= np.uint64(BLOCK) * (end_position >> _3)
+
+
+@kernel(uint64(IN[uint64], uint64, uint64, uint64, uint64, OUT[int64], OUT[int64]))
+def _unpack_codes(words, position, end_position, grad_shift, hess_shift, grads, hesses):
+    """The position after two streams, CORRUPT if they do not fit."""
+    codes = np.empty(len(grads), np.uint64)
+    position = unpack_blocks(words, position, end_position, codes)
+    if position == CORRUPT or not unfold_signs(codes, grad_shift, grads):
+        return CORRUPT
+    position = unpack_blocks(words, position, end_position, codes)
+    if position == CORRUPT or not raise_counts(codes, hess_shift, hesses):
+        return CORRUPT
+    return position
+
+
+@kernel(uint64(IN[uint64], uint64, OUT[uint64]))
+def unpack_head(words, end_position, head):
+    """The position after the first stream; `head` (OUT): n_nodes, shift of grads, shift of hesses + form."""
+    position = unpack_blocks(words, _0, end_position, head)
+    if position == CORRUPT or head[1] > _63 or head[2] & ~IN_PAIRS > _62 or not _fits(head[0], end_position):
+        return CORRUPT
+    return position
+
+
+@kernel(uint64(IN[uint64], uint64, uint64, uint64, OUT[int64]))
+def unpack_sizes(words, position, end_position, n_bins, offsets):
+    """The position after the stream of the nodes' sizes, of n_bins at most; `offsets` (OUT, n_nodes + 1)."""
+    sizes = np.empty(len(offsets) - 1, np.uint64)
+    position = unpack_blocks(words, position, end_position, sizes)
+    if position == CORRUPT:
+        return CORRUPT
+    offsets[0] = 0
+    for i in range(len(sizes)):
+        if sizes[i] > n_bins:
+            return CORRUPT
+        offsets[i + 1] = offsets[i] + np.int64(sizes[i])
+    return position if _fits(np.uint64(offsets[-1]), end_position) else CORRUPT
+
+
+@kernel(boolean(IN[uint64], uint64, uint64, IN[uint64], uint64, IN[int64], OUT[int32], OUT[int64], OUT[int64]))
+def unpack_entries(words, position, end_position, head, n_bins, offsets, bins, grads, hesses):
+    """Whether the streams after the sizes are what pack_histograms writes; `bins`, `grads`, `hesses` (OUT)."""
+    grad_shift, hess_shift = head[1], head[2] & ~IN_PAIRS
+    gaps = np.empty(len(bins), np.uint64)
+    position = unpack_blocks(words, position, end_position, gaps)
+    if position == CORRUPT or not add_gaps(offsets, gaps, n_bins, bins):
+        return False
+    if head[2] & IN_PAIRS == _0:
+        return _unpack_codes(words, position, end_position, grad_shift, hess_shift, grads, hesses) == end_position
+    sizes = np.empty(2, np.uint64)
+    position = unpack_blocks(words, position, end_position, sizes)
+    if position == CORRUPT or not _fits(sizes[0], end_position) or not _fits(sizes[1], end_position):
+        return False
+    ranked_grads, ranked_hesses = np.empty(np.int64(sizes[0]), np.int64), np.empty(np.int64(sizes[0]), np.int64)
+    other_grads, other_hesses = np.empty(np.int64(sizes[1]), np.int64), np.empty(np.int64(sizes[1]), np.int64)
+    position = _unpack_codes(words, position, end_position, grad_shift, hess_shift, ranked_grads, ranked_hesses)
+    if position == CORRUPT:
+        return False
+    position = _unpack_codes(words, position, end_position, grad_shift, hess_shift, other_grads, other_hesses)
+    if position == CORRUPT or np.uint64(len(bins)) > end_position - position:  # a mark is a bit at least
+        return False
+    marks = gaps
+    if unpack_classes(words, position, end_position, marks) != end_position:
+        return False
+    return pairs.join_pairs(marks, ranked_grads, ranked_hesses, other_grads, other_hesses, grads, hesses)
+
+
+@kernel(boolean(IN[int64], IN[int32], IN[int64], int64))
+def are_histograms(offsets, bins, hesses, n_bins):
+    """Whether every bin is one of n_bins and every hess above 0."""
+    fits = offsets[0] == 0 and offsets[-1] == len(bins)
+    for k in range(len(bins)):
+        fits &= (bins[k] >= 0) & (bins[k] < n_bins) & (hesses[k] > 0)
+    return fits
