@@ -54,7 +54,7 @@ def measure(settings: Settings, data: Data) -> list[dict]:
             sent["flags_bytes"] += sum(array.nbytes for array in message.living)
 
     with of_all_features(count) if everything else watched(see):
-        forest = train(settings | step, data)
+        forest = train(settings | step, data, own=("step",))
     if settings["step"] == "dense":
         dense = forest.report["dense"]
         sent["histograms_bytes"] = dense["bytes_per_histogram"] * dense["histograms"] * grid_of(settings)[0]

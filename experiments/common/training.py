@@ -10,29 +10,40 @@ import numpy as np
 
 import psboost
 from experiments.common.data import Data
-from experiments.common.plan import Settings
+from experiments.common.plan import PlanError, Settings
 from psboost.boosting.forest import Forest
 from psboost.boosting.metrics import auc
 from psboost.cluster import local
 from psboost.config import Parameters
+from psboost.lab import Cluster
 from psboost.wire.codec import decode
 from psboost.wire.messages import Message
 
 _PARAMETERS = {field.name for field in fields(Parameters)}
+_CLUSTER = {field.name for field in fields(Cluster)}
 _ARGUMENTS = set(signature(psboost.train).parameters) - {"params", "X", "y"}
 # Exact cut points are the same each time; a KLL sketch's are not.
 DEFAULTS = {"objective": "binary:logistic", "sketch": "exact", "transport": "memory", "threads": 1}
 
+OF_DATA = ("data", "rows")  # settings that say what is trained on
+
 See = Callable[[str, str, Message, int], None]
 
 
-def train(settings: Settings, data: Data, **more) -> Forest:
-    """Trains by those settings that are psboost.train's or parameters; `more` are arguments of psboost.train."""
-    given = DEFAULTS | settings
-    parameters = {name: value for name, value in given.items() if name in _PARAMETERS}
-    arguments = {name: value for name, value in given.items() if name in _ARGUMENTS}
+def train(settings: Settings, data: Data, *, own: tuple[str, ...] = (), **more) -> Forest:
+    """Trains by settings that are psboost.train's, parameters or a Cluster's; `own` are the experiment's, not for training.
+
+    `more` are arguments of psboost.train. Raises PlanError for a setting that nobody knows.
+    """
+    given = DEFAULTS | {name: value for name, value in settings.items() if name not in (*own, *OF_DATA)}
+    parameters = {name: given.pop(name) for name in _PARAMETERS & given.keys()}
+    arguments = {name: given.pop(name) for name in _ARGUMENTS & given.keys()}
     if "grid" in arguments:
         arguments["grid"] = grid_of(settings)
+    if arguments["transport"] == "virtual":
+        arguments["cluster"] = Cluster(**{name: given.pop(name) for name in _CLUSTER & given.keys()})
+    if given:
+        raise PlanError(f"settings that no training has: {', '.join(given)}")
     return psboost.train(parameters, data.X, data.y, **arguments, **more)
 
 

@@ -14,11 +14,13 @@ from experiments.common.plan import Settings
 from experiments.common.training import train
 from experiments.speed.shapes import labels, to_csr, zipf
 
+OWN = ("features", "values_per_row")
+
 
 def measure(settings: Settings, data: None) -> list[dict]:
     ends = []
     made = make(settings["rows"], settings["features"], settings["values_per_row"])
-    forest = train(settings, made, callbacks=[lambda _: ends.append(time.process_time())])
+    forest = train(settings, made, own=OWN, callbacks=[lambda _: ends.append(time.process_time())])
     sent = [sum(kind["wire"] for kind in kinds.values()) for kinds in list_by_tree(forest.report)]
     return [
         {

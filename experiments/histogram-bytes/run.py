@@ -45,7 +45,7 @@ def measure(settings: Settings, data: Data) -> list[dict]:
             sent[key] += payload
 
     with watched(see):
-        forest = train(settings | WAYS[way], data)
+        forest = train(settings | WAYS[way], data, own=("way",))
     if way == "dense":
         size = forest.report["dense"]["bytes_per_histogram"]
         sent = Counter({key: n * size for key, n in n_nodes.items()})

@@ -16,6 +16,7 @@ from psboost.boosting.metrics import auc
 NAMES = reproduce.experiments()
 
 
+@pytest.mark.timeout(600)  # seconds each, more where kernels have to be compiled
 @pytest.mark.parametrize("name", NAMES)
 def test_every_experiment_runs_tiny(name, tmp_path):
     toml = reproduce.ROOT / name / "experiment.toml"
