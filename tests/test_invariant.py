@@ -59,6 +59,9 @@ CASES = {
     "evaluation sets": {"evals": True, "reg_alpha": 0.1},
     "base_score": {"base_score": 0.3, "gamma": 0.5, "dense": True},
     "weighted summaries": {"sketch": "weighted", "max_bin": 4, "weights": True, "zero_as_missing": False},
+    "cut points of every tree": {"sketch": "weighted", "max_bin": 4, "sketch_every": 1, "evals": True},
+    "of every second tree, dense": {"sketch": "weighted", "max_bin": 4, "sketch_every": 2, "weights": True, "dense": True},
+    "of every tree, squared": {"sketch": "weighted", "max_bin": 4, "sketch_every": 1, "objective": "reg:squarederror"},
     "heavy children": {"min_child_weight": 4.0, "reg_lambda": 0.0},
 }
 
@@ -98,7 +101,8 @@ def test_places(case, tmp_path):
     assert first.zero_as_missing == arguments["params"].get("zero_as_missing", by_default)
     turn = list(CASES).index(case) % 7  # each case with every ring mode, and each ring with three cases or so
     for i, where in enumerate([place(*one) for one in PLACES] + RINGS[turn::7]):
-        mapper = first.bin_mapper if i % 2 else None  # few distinct values: given or not makes no difference
+        # Few distinct values: given or not makes no difference.
+        mapper = first.bin_mapper if i % 2 and "sketch_every" not in arguments["params"] else None
         forest = psboost.train(**arguments, **where, bin_mapper=mapper)
         assert saved(forest, tmp_path) == expected, where
         assert forest.report["evaluation"] == first.report["evaluation"], where
@@ -166,11 +170,11 @@ SAME_ROW_SHARDS = [
 ]
 
 
-@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("sketch_every", [0, 1])
 @pytest.mark.parametrize("dense", [False, True])
-def test_summaries_of_many_values(dense, weights, tmp_path):
+def test_summaries_of_many_values(dense, sketch_every, tmp_path):
     """The same row shards give the same summaries, merged in any order: the same model, every time."""
-    arguments = many_values(dense, weights=weights)
+    arguments = many_values(dense, weights=dense, sketch_every=sketch_every)
     for shards in (SAME_ROW_SHARDS, [place((1, c), 1, 1, "memory", "packed") for c in (1, 1, 3)]):
         first = psboost.train(**arguments, **shards[0])
         assert np.diff(first.bin_mapper.offsets).max() == 4
@@ -196,12 +200,12 @@ def tiny(objective="binary:logistic", dense=False):
     return X, y * 2.5 if objective == "reg:squarederror" else y
 
 
-def chaotic(seed, grid, servers, objective, dense, take=None, job_seed=0, mode="block", **how):
+def chaotic(seed, grid, servers, objective, dense, take=None, job_seed=0, mode="block", params=None, **how):
     """The model of a run on the tiny data in the order of `seed`."""
     X, y = tiny(objective, dense)
     job = runs.make_job(
         grid, servers, n_rounds=2, seed=job_seed, eval_names=("e",), zeros=False if dense else None,
-        objective=objective, max_depth=3, min_child_weight=0, mode=mode,
+        objective=objective, max_depth=3, min_child_weight=0, mode=mode, **(params or {}),
     )  # fmt: skip
     source = runs.make_source(job, X, y)
     roles = runs.make_roles(job, source, (source,), **how)
@@ -226,6 +230,16 @@ def test_any_order_of_messages_in_a_ring(mode, objective):
         expected = chaotic(0, (1, 1), 1, objective, dense, runs.first_come)
         for seed in range(6):
             assert chaotic(seed, (2 + seed % 5, 1), 1, objective, dense, mode=mode) == expected, (dense, seed)
+
+
+def test_cut_points_of_every_tree_in_any_order_of_messages():
+    params = {"sketch": "weighted", "sketch_every": 1, "max_bin": 2}
+    for objective in ("binary:logistic", "reg:squarederror"):
+        expected = chaotic(0, (1, 1), 1, objective, False, runs.first_come, params=params)
+        for seed in range(12):
+            for where in ({"grid": (2, 2)}, {"grid": (1, 2)}, {"grid": (3, 1), "mode": RING_MODES[seed % len(RING_MODES)]}):
+                got = chaotic(seed, servers=2, objective=objective, dense=False, params=params, **where)
+                assert got == expected, (seed, where)
 
 
 def test_stopping_early_in_any_order():

@@ -73,6 +73,12 @@ class Parameters:
         "how cut points are found: by random sketches, by all values, or by summaries of few bytes that weigh rows and come "
         "out the same every time",
     )
+    sketch_every: int = define(
+        0,
+        Int(0),
+        "with sketch=weighted: new cut points before every so-many-th tree, which weigh rows by its hessians; 0: once, "
+        "before the first tree",
+    )
     eval_metric: tuple[str, ...] | None = define(
         None,
         SomeOf(tuple(name for names in METRICS.values() for name in names)),
@@ -87,6 +93,11 @@ class Parameters:
             raise ParameterError(
                 f"parameter base_score is a probability for {self.objective}: "
                 f"it must lie between 0 and 1, both excluded, not {score:g}"
+            )
+        if self.sketch_every and self.sketch != "weighted":
+            raise ParameterError(
+                f"parameter sketch_every={self.sketch_every} weighs rows by their hessians, which sketch={self.sketch} "
+                "cannot: use sketch=weighted, or leave sketch_every out"
             )
         for name in self.metrics:
             if name not in METRICS[self.objective]:

@@ -106,7 +106,7 @@ def make_report(facts: dict, costs: dict[str, Costs]) -> dict:
         **sums(costs),
         "seconds_by_tree": {tree: by_tree[tree]["tree"] for tree in sorted(by_tree) if tree >= 0},
         "stages_by_tree": {
-            tree: _inside(_by_group({name: cost.stopwatch.by_tree.get(tree, {}) for name, cost in costs.items()}))
+            tree: _inside(_by_group({name: cost.stopwatch.by_tree.get(tree, {}) for name, cost in costs.items()}), _WHOLE)
             for tree in sorted(by_tree)
             if tree >= 0
         },
@@ -139,9 +139,8 @@ def _by_group(of_roles: dict[str, Seconds]) -> dict[str, Seconds]:
     }
 
 
-def _inside(groups: dict[str, Seconds]) -> dict[str, Seconds]:
+def _inside(groups: dict[str, Seconds], left_out: tuple[str, ...] = _BEFORE + _WHOLE) -> dict[str, Seconds]:
     """The stages inside train."""
-    left_out = _BEFORE + _WHOLE
     return {group: {stage: s for stage, s in of.items() if stage not in left_out} for group, of in groups.items()}
 
 

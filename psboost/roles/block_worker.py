@@ -24,19 +24,15 @@ class BlockWorker(Worker):
     def _rule_of_parts(self):
         return None if self._job.merges else self._job.rule
 
-    def _merge_sketches(self, deal, shard):
-        job, offsets = self._job, deal.range_offsets.tolist()
+    def _merge_sketches(self, tree, summarise):
+        job, offsets = self._job, self._range_offsets.tolist()
         with self.stage("sketch"):
-            sketches = self._all(partial(self._summarise, shard), list(zip(offsets, offsets[1:], strict=False)))
+            sketches = self._all(summarise, list(zip(offsets, offsets[1:], strict=False)))
         for server, held in zip(job.servers, sketches, strict=True):
-            self.send(server, PushSketches(sketches=held.to_arrays()))
+            self.send(server, PushSketches(tree=tree, sketches=held.to_arrays()))
         del sketches
-        shared = yield from self.gather(ShareCutPoints, job.servers)
+        shared = yield from self.gather(ShareCutPoints, job.servers, tree=tree)
         return CutPoints.join([CutPoints.from_arrays(message.cut_points) for message in shared])
-
-    def _set_up(self, deal, shard, cut_points):
-        super()._set_up(deal, shard, cut_points)
-        self._range_offsets = deal.range_offsets
 
     def _start_growing(self, steps):
         if self._job.merges:

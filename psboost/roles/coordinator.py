@@ -106,7 +106,7 @@ class Coordinator(Role):
         self._trees: list[Tree] = []
         self._evaluation_log: dict[str, list[float]] = {}
         self._n_histograms: list[int] = []  # built for each tree
-        self._sketch_bytes = SketchBytes()
+        self._sketch_bytes, self._n_sketchings = SketchBytes(), 0
 
     def run(self):
         described = yield from self.gather(DescribeRows, self._job.workers)
@@ -147,25 +147,19 @@ class Coordinator(Role):
             for s, server in enumerate(job.servers):
                 self.send(server, dealing.for_server(s))
 
-    def _learn_cut_points(self):
-        """Cut points of all shards, and the bin mapper made of them."""
+    def _learn_cut_points(self, tree: int = -1):
+        """Cut points of all shards."""
         job, dealing = self._job, self._dealing
         if self._given is not None:
-            self._cut_points, self._bin_mapper = dealing.cut_points, self._given
+            self._cut_points = dealing.cut_points
             return
-        shared = yield from self.gather(ShareCutPoints, job.owners)
+        shared = yield from self.gather(ShareCutPoints, job.owners, tree=tree)
         points = [CutPoints.from_arrays(message.cut_points) for message in shared]
-        self._sketch_bytes = sum((SketchBytes(*message.sketch_bytes) for message in shared), SketchBytes())
+        self._sketch_bytes = sum((SketchBytes(*message.sketch_bytes) for message in shared), self._sketch_bytes)
+        self._n_sketchings += 1
         if job.merges:
             points = dealing.by_shard(points)
         self._cut_points = [CutPoints.join(points)] if job.is_ring else points
-        self._bin_mapper = BinMapper.collect(
-            list(zip(dealing.features, self._cut_points, strict=True)),
-            zero_as_missing=job.zero_as_missing,
-            max_bin=job.parameters.max_bin,
-            n_features=self._stock.n_features,
-            min_rows=dealing.min_rows,
-        )
 
     def _start_margins(self):
         """base_score, given or from the sums of all rows at margin 0; the workers' margins start from it."""
@@ -197,6 +191,8 @@ class Coordinator(Role):
             start = StartTree(tree=tree, max_grad=self._bounds.grad, max_hess=self._bounds.hess)
             for name in (*job.workers, *(job.servers if job.merges else ())):
                 self.send(name, start)
+        if job.renews_cut_points(tree):
+            yield from self._learn_cut_points(tree)
         steps = job.steps(self._bounds, self._stock.n_rows)
         growing, frontier, level = _Growing(), Frontier.root(), 0
         self._n_histograms.append(0)
@@ -293,7 +289,19 @@ class Coordinator(Role):
             zero_as_missing=job.zero_as_missing,
             attributes={"psboost.seed": str(job.seed), "psboost.parameters": self._parameters_as_text()},
         )
-        return Training(forest, self._bin_mapper, self._facts())
+        return Training(forest, self._bin_mapper(), self._facts())
+
+    def _bin_mapper(self) -> BinMapper:
+        """The one that was given, or the cut points that the last tree was grown by."""
+        if self._given is not None:
+            return self._given
+        return BinMapper.collect(
+            list(zip(self._dealing.features, self._cut_points, strict=True)),
+            zero_as_missing=self._job.zero_as_missing,
+            max_bin=self._job.parameters.max_bin,
+            n_features=self._stock.n_features,
+            min_rows=self._dealing.min_rows,
+        )
 
     def _parameters_as_text(self) -> str:
         """JSON of what shaped the model; the forest knows its own objective and rule for zeros."""
@@ -319,7 +327,9 @@ class Coordinator(Role):
                 "splittable": n_used,
             },
             "bins": n_bins,
-            "sketches": self._sketch_bytes.three_ways(self._stock.n_features, job.n_sketch_senders),
+            "sketches": self._sketch_bytes.three_ways(
+                self._stock.n_features, job.n_sketch_senders * self._n_sketchings
+            ),
             "trees": len(self._trees),
             "evaluation": self._evaluation_log,
             "balance": {

@@ -199,6 +199,11 @@ class Dealing:
 
 def _check_fit(given: BinMapper, job: Job, min_rows: int) -> None:
     """ParameterError if a bin mapper does not serve this training."""
+    if job.parameters.sketch_every:
+        raise ParameterError(
+            f"sketch_every={job.parameters.sketch_every} makes new cut points, and a bin mapper has those to use: give one "
+            "of the two"
+        )
     if given.zero_as_missing != job.zero_as_missing:
         raise ParameterError(
             f"the bin mapper was made with zero_as_missing={given.zero_as_missing}, this training has "

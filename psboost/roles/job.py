@@ -88,6 +88,13 @@ class Job(Grid):
         """The fixed-point steps of a tree, from its gradients' bounds and the rows of all shards."""
         return steps_for(bounds, bits_for(self.parameters.grad_bits, n_rows), n_rows)
 
+    def renews_cut_points(self, tree: int) -> bool:
+        """Whether this tree has cut points of its own. The first one's are those that were found before it: its hessians
+        are as large as the rows' weights.
+        """
+        every = self.parameters.sketch_every
+        return every > 0 and tree > 0 and tree % every == 0
+
     def is_last(self, level: int) -> bool:
         """Whether the children of this level's splits are leaves by max_depth."""
         return self.parameters.max_depth > 0 and level + 1 >= self.parameters.max_depth

@@ -42,38 +42,38 @@ class RingWorker(Worker):
     def _rule_of_parts(self):
         return None
 
-    def _merge_sketches(self, deal, shard):
+    def _merge_sketches(self, tree, summarise):
         """Sends every other worker what the rows hold of its features, and shares the cut points of the own ones."""
-        offsets = deal.range_offsets[:: self._job.n_threads].tolist()
+        offsets = self._range_offsets[:: self._job.n_threads].tolist()
         with self.stage("sketch"):
-            sketches = self._all(partial(self._summarise, shard), list(zip(offsets, offsets[1:], strict=False)))
+            sketches = self._all(summarise, list(zip(offsets, offsets[1:], strict=False)))
         others = [worker for worker in self._job.workers if worker != self.name]
         own = sketches.pop(self._r)
         for worker, held in zip(others, sketches, strict=True):
-            self.send(worker, PushSketches(sketches=held.to_arrays()))
+            self.send(worker, PushSketches(tree=tree, sketches=held.to_arrays()))
         del sketches
-        pushed = yield from self.gather(PushSketches, others)
+        pushed = yield from self.gather(PushSketches, others, tree=tree)
         with self.stage("sketch"):
             received = [Sketches.from_arrays(message.sketches, own.n_features) for message in pushed]
             received.insert(self._r, own)
-            cut_points = self._cut(Sketches.merge(received), deal)
+            cut_points = self._cut(Sketches.merge(received))
         arrays = cut_points.to_arrays()
         for worker in others:
-            self.send(worker, ShareCutPoints(cut_points=arrays))
+            self.send(worker, ShareCutPoints(tree=tree, cut_points=arrays))
         taken = sum((SketchBytes.of(message.sketches) for message in pushed), SketchBytes())
-        self.send(COORDINATOR, ShareCutPoints(cut_points=arrays, sketch_bytes=astuple(taken)))
-        shared = yield from self.gather(ShareCutPoints, others)
+        self.send(COORDINATOR, ShareCutPoints(tree=tree, cut_points=arrays, sketch_bytes=astuple(taken)))
+        shared = yield from self.gather(ShareCutPoints, others, tree=tree)
         parts = [CutPoints.from_arrays(message.cut_points) for message in shared]
         parts.insert(self._r, cut_points)
         return CutPoints.join(parts)
 
-    def _set_up(self, deal, shard, cut_points):
-        super()._set_up(deal, shard, cut_points)
+    def _use_cut_points(self, columns, cut_points):
+        super()._use_cut_points(columns, cut_points)
         self._cut_points = cut_points
-        self._chunk_edges = self._bin_offsets[deal.range_offsets[:: self._job.n_threads]].tolist()
+        self._chunk_edges = self._bin_offsets[self._range_offsets[:: self._job.n_threads]].tolist()
         ranges = self._ranges
         if self._job.mode == REDUCE_SCATTER:  # the own chunk's, one for each thread
-            own = deal.range_offsets[self._r * self._job.n_threads :].tolist()
+            own = self._range_offsets[self._r * self._job.n_threads :].tolist()
             ranges = list(zip(own, own[1 : self._job.n_threads + 1], strict=False))
         self._searches = [self._make_search(*features) for features in ranges]
         self._ring = Ring(self, self._job.workers, np.diff(self._chunk_edges).tolist())

@@ -49,36 +49,45 @@ class Server(Role):
             yield from self._grow(self.tree)
 
     def _set_up(self):
-        """Cut points of the server's range, given or from the workers' sketches."""
-        [deal] = yield from self.gather(DealRanges, [COORDINATOR])
+        [self._deal] = yield from self.gather(DealRanges, [COORDINATOR])
+        deal = self._deal
         job = self._job = self._job.with_rule(zeros.RULES[deal.zero_rule])
-        parameters = job.parameters
-        ids = unpack_integers(deal.features, int(deal.shard_offsets[-1]))
+        self._ids = unpack_integers(deal.features, int(deal.shard_offsets[-1]))
         self._shard_offsets = deal.shard_offsets
+        self._n_rows = deal.n_rows
+        self._bounds = job.loss.bounds(deal.max_weight, deal.max_label)
         if deal.cut_points:
-            cut_points = CutPoints.from_arrays(deal.cut_points)
+            self._use_cut_points(CutPoints.from_arrays(deal.cut_points))
         else:
-            sizes = np.diff(deal.shard_offsets)
-            pushed = yield from self.gather(PushSketches, job.workers)
-            by_shard = []
-            for c, size in enumerate(sizes):
-                of_shard = pushed[c :: job.n_feature_shards]
-                with self.stage("sketch"):
-                    merged = Sketches.merge([Sketches.from_arrays(m.sketches, int(size)) for m in of_shard])
-                    cut_points = merged.cut_points(max_bin=parameters.max_bin, zero_as_missing=job.zero_as_missing)
-                by_shard.append(cut_points)
-                for worker in job.workers_of_features(c):
-                    self.send(worker, ShareCutPoints(cut_points=cut_points.to_arrays()))
-            cut_points = CutPoints.join(by_shard)
-            taken = sum((SketchBytes.of(message.sketches) for message in pushed), SketchBytes())
-            self.send(COORDINATOR, ShareCutPoints(cut_points=cut_points.to_arrays(), sketch_bytes=astuple(taken)))
+            yield from self._find_cut_points()
+
+    def _find_cut_points(self, tree: int = -1):
+        """Cut points of the server's range, from the workers' sketches."""
+        job = self._job
+        pushed = yield from self.gather(PushSketches, job.workers, tree=tree)
+        by_shard = []
+        for c, size in enumerate(np.diff(self._shard_offsets)):
+            of_shard = pushed[c :: job.n_feature_shards]
+            with self.stage("sketch"):
+                merged = Sketches.merge([Sketches.from_arrays(m.sketches, int(size)) for m in of_shard])
+                cut_points = merged.cut_points(max_bin=job.parameters.max_bin, zero_as_missing=job.zero_as_missing)
+            by_shard.append(cut_points)
+            for worker in job.workers_of_features(c):
+                self.send(worker, ShareCutPoints(tree=tree, cut_points=cut_points.to_arrays()))
+        cut_points = CutPoints.join(by_shard)
+        taken = sum((SketchBytes.of(message.sketches) for message in pushed), SketchBytes())
+        share = ShareCutPoints(tree=tree, cut_points=cut_points.to_arrays(), sketch_bytes=astuple(taken))
+        self.send(COORDINATOR, share)
+        self._use_cut_points(cut_points)
+
+    def _use_cut_points(self, cut_points: CutPoints) -> None:
+        """Merges and searches the bins of these cut points."""
+        job, deal, ids = self._job, self._deal, self._ids
         shards = np.repeat(np.arange(job.n_feature_shards), np.diff(deal.shard_offsets))
         locals_ = np.arange(len(ids)) - deal.shard_offsets[shards] + deal.shard_begins[shards]
         self._features = feature_range(ids, shards, locals_, cut_points, job.zero_as_missing)
         self._finder = SplitFinder(self._features, job.rule)
         self._merger = HistogramMerger(int(self._features.bin_offsets[-1]))
-        self._n_rows = deal.n_rows
-        self._bounds = job.loss.bounds(deal.max_weight, deal.max_label)
 
     def _grow(self, tree: int):
         job = self._job
@@ -86,6 +95,8 @@ class Server(Role):
             if not job.loss.bounded:
                 [start] = yield from self.gather(StartTree, [COORDINATOR], tree=tree)
                 self._bounds = Bounds(start.max_grad, start.max_hess)
+            if job.renews_cut_points(tree):
+                yield from self._find_cut_points(tree)
             self._finder.start_tree(job.steps(self._bounds, self._n_rows))
         frontier, level = Frontier.root(), 0
         while True:

@@ -1,6 +1,7 @@
 """Knows what a worker of any mode does with its rows: reads, bins and routes them; does not know who sums histograms."""
 
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +15,7 @@ from psboost.boosting.partition import CHUNK_ROWS, RowPartition, bits_of, words_
 from psboost.boosting.split import SplitRule, Splits
 from psboost.data import zeros
 from psboost.data.block import bin_offsets_of
-from psboost.data.columns import AnyColumns, stack_columns
+from psboost.data.columns import AnyColumns, SortedColumns, join_columns, sort_columns, stack_columns
 from psboost.data.sketches import CutPoints, Sketches
 from psboost.data.source import Counts, Held, Source
 from psboost.errors import DataError
@@ -72,11 +73,17 @@ class Worker(Role):
         self._ranges = self._ranges_of_threads(deal.range_offsets.tolist())
         with self.stage("read"):
             shard = self._read(deal)
-        cut_points = yield from self._find_cut_points(deal, shard)
-        with self.stage("bin"):
-            self._parts = self._all(partial(self._make_part, shard.columns, cut_points), self._ranges)
-        self._set_up(deal, shard, cut_points)
-        del shard
+        self._range_offsets, self._n_train = deal.range_offsets, shard.n_train
+        columns = shard.columns
+        if job.parameters.sketch_every:
+            columns = self._columns = self._in_order(columns)
+        if deal.cut_points:
+            cut_points = CutPoints.from_arrays(deal.cut_points)
+        else:
+            cut_points = yield from self._find_cut_points(columns, shard.whole_weights)
+        self._use_cut_points(columns, cut_points)
+        self._set_up(deal, shard)
+        del shard, columns
         yield from self._start_margins()
         for self.tree in range(job.n_rounds):
             yield from self._grow(self.tree)
@@ -135,51 +142,58 @@ class Worker(Role):
             columns=stack_columns([part.columns for part in parts]),
         )
 
+    def _in_order(self, columns: AnyColumns) -> SortedColumns:
+        """The columns by value, which makes summaries and bins of them again and again in little time."""
+        with self.stage("sketch"):
+            return join_columns(self._all(lambda features: sort_columns(columns, *features), self._ranges))
+
     def _whole_weights(self, deal: DealFeatures, weights: np.ndarray) -> np.ndarray:
         """int64 (n_train): weights rounded as hessians are, which keeps them above 0 and without bias."""
         steps = self._job.steps(Bounds(deal.max_weight, deal.max_weight), deal.n_rows)
         nothing = np.zeros(len(weights))
         return hesses_of(round_gradients(nothing, weights, steps, rounding_key(self._job.seed, 0), deal.row_offset))
 
-    def _find_cut_points(self, deal: DealFeatures, shard: Shard):
-        """The cut points of the worker's features: given, from its own rows (R = 1), or from those of all row shards."""
-        if deal.cut_points:
-            return CutPoints.from_arrays(deal.cut_points)
+    def _find_cut_points(self, columns: AnyColumns, weights: np.ndarray | None, tree: int = -1):
+        """The cut points of the worker's features, from its own rows (R = 1), or from those of all row shards.
+
+        weights  int64 (n_train): of the rows; None: 1 each
+        """
+        summarise = partial(self._summarise, columns, weights)
         if self._job.n_row_shards > 1:
-            return (yield from self._merge_sketches(deal, shard))
-
-        def cut(features: tuple[int, int]) -> CutPoints:
-            return self._cut(self._summarise(shard, features), deal)
-
+            return (yield from self._merge_sketches(tree, summarise))
         with self.stage("sketch"):
-            cut_points = CutPoints.join(self._all(cut, self._ranges))
-        self.send(COORDINATOR, ShareCutPoints(cut_points=cut_points.to_arrays()))
+            cut_points = CutPoints.join(self._all(lambda features: self._cut(summarise(features)), self._ranges))
+        self.send(COORDINATOR, ShareCutPoints(tree=tree, cut_points=cut_points.to_arrays()))
         return cut_points
 
-    def _summarise(self, shard: Shard, features: tuple[int, int]) -> Sketches:
-        """The values that features begin .. end have in the shard."""
+    def _summarise(self, columns: AnyColumns, weights: np.ndarray | None, features: tuple[int, int]) -> Sketches:
+        """The values that features begin .. end have in the training rows."""
         parameters = self._job.parameters
         return Sketches.summarise(
-            shard.columns, *features, shard.n_train,
-            max_bin=parameters.max_bin, kind=parameters.sketch, weights=shard.whole_weights,
-        )  # fmt: skip
+            columns, *features, self._n_train, max_bin=parameters.max_bin, kind=parameters.sketch, weights=weights
+        )
 
-    def _cut(self, sketches: Sketches, deal: DealFeatures) -> CutPoints:
+    def _cut(self, sketches: Sketches) -> CutPoints:
         job = self._job
         return sketches.cut_points(max_bin=job.parameters.max_bin, zero_as_missing=job.zero_as_missing)
+
+    def _use_cut_points(self, columns: AnyColumns, cut_points: CutPoints) -> None:
+        """Bins the rows by these cut points."""
+        self._bin_offsets = bin_offsets_of(cut_points)
+        with self.stage("bin"):
+            self._parts = self._all(partial(self._make_part, columns, cut_points), self._ranges)
 
     def _make_part(self, columns: AnyColumns, cut_points: CutPoints, features: tuple[int, int]) -> Part:
         job, (begin, end) = self._job, features
         points, ids = cut_points.part(begin, end), self._ids[begin:end]
         return Part(begin, end, columns, points, job.zero_as_missing, ids, self._c, self._rule_of_parts())
 
-    def _set_up(self, deal: DealFeatures, shard: Shard, cut_points: CutPoints) -> None:
+    def _set_up(self, deal: DealFeatures, shard: Shard) -> None:
         job = self._job
-        self._n_train, self._n_rows = shard.n_train, shard.columns.n_rows
+        self._n_rows = shard.columns.n_rows
         self._n_rows_of_all, self._row_offset = deal.n_rows, deal.row_offset
         self._labels_of_rows, self._weights_of_rows = shard.labels, shard.weights
         self._bounds = job.loss.bounds(deal.max_weight, deal.max_label)
-        self._bin_offsets = bin_offsets_of(cut_points)
         self._margins = np.zeros(self._n_rows, np.float32)
         self._grads, self._hesses = np.empty(self._n_train), np.empty(self._n_train)
         self._packed = np.empty(self._n_train, np.int64)
@@ -226,6 +240,10 @@ class Worker(Role):
     def _grow(self, tree: int):
         """Grows one tree, level by level, and adds its leaf values to the margins."""
         steps = yield from self._start_tree(tree)
+        if self._job.renews_cut_points(tree):
+            self._parts = []  # before others of their size are made
+            cut_points = yield from self._find_cut_points(self._columns, hesses_of(self._packed), tree)
+            self._use_cut_points(self._columns, cut_points)
         self._start_growing(steps)
         frontier, level, leaves, build = Frontier.root(), 0, [], [0]
         while True:
@@ -361,8 +379,11 @@ class Worker(Role):
         """With a rule, each part finds the splits of its own features."""
         raise NotImplementedError
 
-    def _merge_sketches(self, deal: DealFeatures, shard: Shard):
-        """The cut points of the worker's features, from the values of all row shards (R > 1); a generator."""
+    def _merge_sketches(self, tree: int, summarise: Callable[[tuple[int, int]], Sketches]):
+        """The cut points of the worker's features, from the values of all row shards (R > 1); a generator.
+
+        summarise  what this shard's rows hold of features begin .. end
+        """
         raise NotImplementedError
 
     def _start_growing(self, steps: Steps) -> None:

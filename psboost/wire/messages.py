@@ -159,7 +159,10 @@ class DealRanges(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class PushSketches(Message):
-    """worker -> server (ring: every other worker), once: the values of the receiver's range of features, summarised (D8)."""
+    """worker -> server (ring: every other worker), once: the values of the receiver's range of features, summarised (D8).
+
+    With sketch_every again before every so-many-th tree (`tree`), its rows weighed by their hessians.
+    """
 
     sketches: tuple[np.ndarray, ...]
 
@@ -168,8 +171,9 @@ class PushSketches(Message):
 class ShareCutPoints(Message):
     """server (R = 1, ring: worker) -> workers of the shards, and coordinator, once: cut points of the sender's range.
 
-    `cut_points` as CutPoints.to_arrays writes them: the whole range for the coordinator, for a worker its own shard's
-    part of it. `sketch_bytes`, for the coordinator: SketchBytes of all that the sender has received.
+    With sketch_every again, as PushSketches. `cut_points` as CutPoints.to_arrays writes them: the whole range for the
+    coordinator, for a worker its own shard's part of it. `sketch_bytes`, for the coordinator: SketchBytes of all that the
+    sender has received for them.
     """
 
     cut_points: tuple[np.ndarray, ...]
