@@ -14,7 +14,7 @@ import time
 import numpy as np
 from scipy import sparse
 
-from psboost.data.block import Block
+from psboost.data.block import build_block
 from psboost.data.columns import to_columns
 from psboost.data.sketches import Sketches
 
@@ -67,7 +67,7 @@ def time_psboost(rows, max_bin: int, kind: str) -> dict[str, float]:
     merged = Sketches.merge([Sketches.from_arrays(sketches.to_arrays(), n_features)])
     cut_points = merged.cut_points(max_bin=max_bin, zero_as_missing=True)
     marks.append(time.process_time())
-    Block.build(columns, cut_points, True)
+    build_block(columns, cut_points, True)
     marks.append(time.process_time())
     steps = dict(zip(("columns", "summarise", "cut points", "block"), np.diff(marks), strict=True))
     return steps | {"psboost": marks[-1] - marks[0]}
