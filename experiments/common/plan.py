@@ -60,8 +60,8 @@ def read_plan(path: Path, size: str = "full") -> Plan:
     data = {name: _data(f"{path}: data {name}", given, most_rows) for name, given in content.get("data", {}).items()}
     runs: dict[tuple, Settings] = {}
     for entry in content["runs"]:
-        own = [entry.pop(name, {}) for name in SIZES["tiny"]][: len(layers)]
-        for layer in (*layers, *own):
+        own = {name: entry.pop(name, {}) for name in SIZES["tiny"]}
+        for layer in (layer for name in SIZES[size] for layer in (content.get(name, {}), own[name])):
             entry |= {name: value for name, value in layer.items() if name in entry}
         for values in product(*(value if isinstance(value, list) else [value] for value in entry.values())):
             settings = dict(zip(entry, values, strict=True))
