@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,7 @@ import numpy as np
 from experiments.common.data import Data
 from experiments.common.here import NotHere
 from experiments.common.plan import Settings
+from experiments.common.table import as_text
 from psboost.boosting.parameters import Parameters
 from psboost.lab.hosts import Cluster
 from psboost.lab.namespaces import Lab, LabError, bits_per_second, burst_of
@@ -56,21 +57,21 @@ def measure(settings: Settings, data: Data) -> list[dict]:
         flags = [
             str(folder / "train.npz"), "--grid", settings["grid"], "--servers", str(settings["servers"]),
             "--mode", settings["mode"], "--num-boost-round", str(settings["num_boost_round"]), "--sketch", "exact",
-            "--threads", "1", "--quiet",
+            "--max-depth", str(settings["max_depth"]), "--threads", "1", "--quiet",
         ]  # fmt: skip
         real = run_really(settings, cluster, cores, folder, flags)
         virtual = run_virtually(cluster, cores, folder, flags)
     predicted = statistics.mean(seconds_per_tree(report["virtual"]["seconds_by_tree"]) for report in virtual)
     really = seconds_per_tree(real["seconds_by_tree"])
     by_kind = {kind: sums for kind, sums in real["bytes"].items() if kind in OF_KIND}
-    return [
-        {
-            "predicted_seconds": predicted, "real_seconds": really, "error": predicted / really - 1,
-            "predicted_bytes": bytes_of(virtual[0]["bytes"]), "real_bytes": bytes_of(by_kind),
-            "same_bytes_by_kind": all(report["bytes"] == by_kind for report in virtual),
-            **{name: round(value, 2) for name, value in sockets.items()},
-        }
-    ]  # fmt: skip
+    row = {
+        "predicted_seconds": predicted, "real_seconds": really, "error": predicted / really - 1,
+        "predicted_bytes": bytes_of(virtual[0]["bytes"]), "real_bytes": bytes_of(by_kind),
+        "same_bytes_by_kind": all(report["bytes"] == by_kind for report in virtual),
+        **{name: round(value, 3) for name, value in sockets.items()},
+    }  # fmt: skip
+    print(", ".join(f"{name} {as_text(value)}" for name, value in row.items()), file=sys.stderr, flush=True)
+    return [row]
 
 
 def seconds_per_tree(by_tree: dict[str, float]) -> float:
@@ -145,7 +146,8 @@ def run_virtually(cluster: dict, cores: list[int], folder: Path, flags: list[str
         report = folder / f"virtual-{core}.json"
         command = ["--transport", "virtual", *given, "--model", str(folder / f"model-{core}.json"), "--report", str(report)]
         started = subprocess.Popen(
-            ["taskset", "-c", str(core), *PSBOOST, "train", *flags, *command], env=environment()
+            [*PSBOOST, "train", *flags, *command], env=environment(), start_new_session=True,
+            preexec_fn=partial(os.sched_setaffinity, 0, {core}),
         )  # fmt: skip
         runs.append((report, started))
     try:
