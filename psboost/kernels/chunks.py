@@ -13,19 +13,12 @@ from psboost.kernels.histograms import read
 _1, _2 = uint64(1), uint64(2)
 
 
-@kernel(void(IN[int64], boolean, int64, OUT[float64]))
-def to_floats(acc, pairs, first, sums):
-    """Sets `sums` to the bins of an accumulator (kernels.histograms) from bin `first` on."""
+@kernel(void(IN[int64], boolean, OUT[float64]))
+def to_floats(acc, pairs, sums):
+    """Sets `sums` to the bins of an accumulator (kernels.histograms)."""
     for b in range(uint64(len(sums)) >> _1):
-        grad, hess = read(acc, pairs, uint64(first) + b)
+        grad, hess = read(acc, pairs, b)
         sums[_2 * b], sums[_2 * b + _1] = float64(grad), float64(hess)
-
-
-@kernel(void(IN[float64], OUT[int64]))
-def to_pairs(sums, acc):
-    """Sets the pairs of `acc` to `sums`, which is as long."""
-    for i in range(uint64(len(sums))):
-        acc[i] = int64(sums[i])
 
 
 @kernel(boolean(IN[int64], IN[int32], int64))

@@ -15,8 +15,9 @@ import numpy as np
 
 from psboost.boosting.split import Proposals, best_of
 from psboost.errors import ProtocolError
+from psboost.roles.ring_sums import Sums
 from psboost.roles.role import Role
-from psboost.wire.chunks import Chunk, add, read_chunk
+from psboost.wire.chunks import Chunk, read_chunk
 from psboost.wire.messages import ReduceHistograms, ShareHistograms, ShareSplits
 
 
@@ -57,40 +58,41 @@ class Ring:
             raise ProtocolError(f"{self.role.name}, from {self._before}: totals of {received.dtype}{received.shape}")
         return received + own
 
-    def reduce_scatter(self, tree: int, level: int, n_nodes: int, totals: np.ndarray, chunks: list[Chunk]):
+    def reduce_scatter(self, tree: int, level: int, n_nodes: int, totals: np.ndarray, sums: Sums):
         """This worker's own chunk and the totals, both summed over all workers; a generator.
 
         totals  float64 (n, 2)
-        chunks  this worker's sums of all chunks; emptied on the way, so that nobody holds them longer than needed
+        sums    this worker's of all chunks
         """
         n_workers, rank = len(self.workers), self.rank
-        passing, passing_totals = chunks[rank - 1], totals
+        passing, passing_totals = sums.take((rank - 1) % n_workers), totals
         for hop in range(n_workers - 1):
             reduce = ReduceHistograms(
                 tree=tree, level=level, hop=hop, totals=passing_totals, form=passing.form, arrays=passing.arrays
             )
             self.role.send(self._after, reduce)
-            chunks[(rank - 1 - hop) % n_workers] = None
             [message] = yield from self.role.gather(ReduceHistograms, [self._before], tree=tree, level=level, hop=hop)
             chunk = (rank - 2 - hop) % n_workers
             with self.role.stage("merge"):
-                passing = add(self._read(message, n_nodes, chunk), chunks[chunk])
+                passing = sums.add(chunk, self._read(message, n_nodes, chunk))
                 passing_totals = self._add_totals(message.totals, totals)
-        chunks[rank] = None
         return passing, passing_totals
 
-    def all_gather(self, tree: int, level: int, n_nodes: int, own: Chunk):
-        """All chunks, of which each worker gives its own; a generator."""
-        n_workers, rank = len(self.workers), self.rank
-        chunks = [own] * n_workers
+    def all_gather(self, tree: int, level: int, n_nodes: int, own: Chunk, sums: Sums):
+        """Puts all chunks into `sums`, of which each worker gives its own; a generator."""
+        n_workers, rank, passing = len(self.workers), self.rank, own
+        self.put(rank, own, sums)
         for hop in range(n_workers - 1):
-            passing = chunks[rank - hop]
             share = ShareHistograms(tree=tree, level=level, hop=hop, form=passing.form, arrays=passing.arrays)
             self.role.send(self._after, share)
             [message] = yield from self.role.gather(ShareHistograms, [self._before], tree=tree, level=level, hop=hop)
             chunk = (rank - 1 - hop) % n_workers
-            chunks[chunk] = self._read(message, n_nodes, chunk)
-        return chunks
+            passing = self._read(message, n_nodes, chunk)
+            self.put(chunk, passing, sums)
+
+    def put(self, chunk: int, whole: Chunk, sums: Sums) -> None:
+        with self.role.stage("merge"):
+            sums.put(chunk, whole)
 
     def agree(self, tree: int, level: int, best: Proposals):
         """The best of all workers' proposals; a generator.

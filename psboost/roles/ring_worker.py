@@ -1,6 +1,6 @@
 """Knows how workers that hold whole rows sum histograms and all choose the same splits; does not know servers."""
 
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from functools import partial
 
 import numpy as np
@@ -9,22 +9,23 @@ from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import NodeSums, Total
 from psboost.boosting.split import Proposals, SplitFinder, best_of, choose_splits
 from psboost.data.sketches import CutPoints, SketchBytes, Sketches
-from psboost.kernels import chunks as kernels
 from psboost.roles.modes import REDUCE_SCATTER, SPARSE_ALLREDUCE
 from psboost.roles.part import Part, make_finder
 from psboost.roles.ring import Ring
+from psboost.roles.ring_sums import DenseSums, SparseSums
 from psboost.roles.role import COORDINATOR
 from psboost.roles.worker import Worker
-from psboost.wire.chunks import Chunk, DenseChunk, SparseChunk
 from psboost.wire.messages import ProposeSplits, PushSketches, ShareCutPoints
 
 
+@dataclass(frozen=True)
 class _Search:
-    """Features that one thread searches, from `first` on: bins begin .. end of the worker's, their sums and their splits."""
+    """Features that one thread searches, from `first` on; their bins are begin .. end of the worker's."""
 
-    def __init__(self, first: int, begin: int, end: int, finder: SplitFinder):
-        self.first, self.begin, self.end, self.finder = first, begin, end, finder
-        self.acc = np.zeros(2 * (end - begin), np.int64)
+    first: int
+    begin: int
+    end: int
+    finder: SplitFinder
 
 
 class RingWorker(Worker):
@@ -70,13 +71,14 @@ class RingWorker(Worker):
     def _use_cut_points(self, columns, cut_points):
         super()._use_cut_points(columns, cut_points)
         self._cut_points = cut_points
-        self._chunk_edges = self._bin_offsets[self._range_offsets[:: self._job.n_threads]].tolist()
+        edges = self._bin_offsets[self._range_offsets[:: self._job.n_threads]].tolist()
+        self._sums = SparseSums(edges) if self._job.mode == SPARSE_ALLREDUCE else DenseSums(edges)
         ranges = self._ranges
         if self._job.mode == REDUCE_SCATTER:  # the own chunk's, one for each thread
             own = self._range_offsets[self._r * self._job.n_threads :].tolist()
             ranges = list(zip(own, own[1 : self._job.n_threads + 1], strict=False))
         self._searches = [self._make_search(*features) for features in ranges]
-        self._ring = Ring(self, self._job.workers, np.diff(self._chunk_edges).tolist())
+        self._ring = Ring(self, self._job.workers, np.diff(edges).tolist())
 
     def _make_search(self, begin: int, end: int) -> _Search:
         job = self._job
@@ -90,17 +92,19 @@ class RingWorker(Worker):
 
     def _find_splits(self, tree, level, frontier, build):
         job, is_sparse = self._job, self._job.mode == SPARSE_ALLREDUCE
-        chunks, totals = self._sum_present(build, frontier) if is_sparse else self._sum_all(build)
+        totals = self._sum_present(build, frontier) if is_sparse else self._sum_all(build)
         # Below the root every worker knows the totals, from the splits.
         sent = totals if level == 0 else totals[:0]
-        own, totals = yield from self._ring.reduce_scatter(tree, level, len(build), sent, chunks)
+        own, totals = yield from self._ring.reduce_scatter(tree, level, len(build), sent, self._sums)
         if level == 0:
             self._totals = totals.astype(np.int64)
         if job.mode == REDUCE_SCATTER:
-            best = yield from self._ring.agree(tree, level, self._search({self._r: own}))
+            self._ring.put(self._r, own, self._sums)
         else:
-            chunks = yield from self._ring.all_gather(tree, level, len(build), own)
-            best = self._search(dict(enumerate(chunks)))
+            yield from self._ring.all_gather(tree, level, len(build), own, self._sums)
+        best = best_of(self._all(self._search, self._searches))
+        if job.mode == REDUCE_SCATTER:
+            best = yield from self._ring.agree(tree, level, best)
         if self._r == 0:
             self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(best)))
         return choose_splits(best, frontier.open, [self._cut_points], job.zero_as_missing, job.is_last(level))
@@ -112,26 +116,23 @@ class RingWorker(Worker):
 
     # --- histograms
 
-    def _sum_all(self, nodes: list[int]) -> tuple[list[Chunk], np.ndarray]:
-        """The own rows' sums of `nodes` in all bins, chunk by chunk; and their totals, float64 (n_nodes, 2)."""
+    def _sum_all(self, nodes: list[int]) -> np.ndarray:
+        """Starts a level with the own rows' sums of `nodes` in all bins; returns their totals, float64 (n_nodes, 2)."""
         rows_of_nodes = [self._train.rows(node) for node in nodes]
-        chunks = [np.empty((len(nodes), n_bins, 2)) for n_bins in self._ring.n_bins]
         totals = np.zeros((len(nodes), 2))
+        self._sums.start(len(nodes))
 
         def add_up(part: Part) -> None:
-            first, end = self._bin_offsets[part.begin], self._bin_offsets[part.end]
-            pieces = self._pieces(int(first), int(end))
             for node, rows in enumerate(rows_of_nodes):
                 sums = part.sum(rows, self._packed)
                 totals[node] = sums.total[:2]
-                for c, at, begin, end in pieces:
-                    kernels.to_floats(sums.acc, sums.pairs, at, chunks[c][node, begin:end].reshape(-1))
+                self._sums.fill(node, int(self._bin_offsets[part.begin]), sums.acc, sums.pairs)
 
         with self.stage("build"):
             self._all(add_up, self._parts)
-        return [DenseChunk(sums) for sums in chunks], totals
+        return totals
 
-    def _sum_present(self, nodes: list[int], frontier: Frontier) -> tuple[list[Chunk], np.ndarray]:
+    def _sum_present(self, nodes: list[int], frontier: Frontier) -> np.ndarray:
         """The same in the present bins of features that may still be split (D3), which all workers know alike."""
         living = [
             np.concatenate([search.finder.parent_features[i] + np.int32(search.first) for search in self._searches])
@@ -139,37 +140,16 @@ class RingWorker(Worker):
         ]
         built, totals = self._build(nodes, living)
         with self.stage("encode"):
-            edges = zip(self._chunk_edges, self._chunk_edges[1:], strict=False)
-            chunks = [SparseChunk.of(built.restrict(*edge), edge[1] - edge[0]).smallest() for edge in edges]
-        return chunks, totals.astype(np.float64)
+            self._sums.start(built, self._all)
+        return totals.astype(np.float64)
 
-    def _search(self, chunks: dict[int, Chunk]) -> Proposals:
-        """The best split of each open node, in the features of `chunks`, which hold the sums of the built ones."""
-        return best_of(self._all(partial(self._search_part, chunks), self._searches))
-
-    def _search_part(self, chunks: dict[int, Chunk], search: _Search) -> Proposals:
-        share, acc = 1 / len(self._searches), search.acc
-        pieces = [
-            (chunks[c], begin, end, acc[2 * at : 2 * (at + end - begin)])
-            for c, at, begin, end in self._pieces(search.begin, search.end)
-        ]
-        acc.fill(0)
+    def _search(self, search: _Search) -> Proposals:
+        """The best split of each open node in a thread's features, once the sums of the built ones are there."""
+        share = 1 / len(self._searches)
         for node, (grad, hess) in enumerate(self._totals.tolist()):
             with self.stage("merge", share):
-                for chunk, begin, end, sums in pieces:
-                    chunk.load(node, begin, end, sums)
+                acc = self._sums.acc(node, search.begin, search.end)
             with self.stage("search", share):
                 search.finder.add(NodeSums(acc, True, Total(grad, hess, None)))
-            for chunk, begin, end, sums in pieces:
-                chunk.unload(node, begin, end, sums)
         with self.stage("search", share):
             return search.finder.find()
-
-    def _pieces(self, begin: int, end: int) -> list[tuple[int, int, int, int]]:
-        """The chunks that the bins begin .. end lie in: (chunk, first bin counted from begin, bins of the chunk .. end)."""
-        pieces = []
-        for c, (low, high) in enumerate(zip(self._chunk_edges, self._chunk_edges[1:], strict=False)):
-            first, last = max(begin, low), min(end, high)
-            if first < last:
-                pieces.append((c, first - begin, first - low, last - low))
-        return pieces

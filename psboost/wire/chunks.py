@@ -34,7 +34,7 @@ class DenseChunk:
 
     def load(self, node: int, begin: int, end: int, acc: np.ndarray) -> None:
         """Sets the pairs of `acc` to a node's sums of bins begin .. end."""
-        kernels.to_pairs(self.sums[node, begin:end].reshape(-1), acc)
+        np.copyto(acc, self.sums[node, begin:end].reshape(-1), casting="unsafe")
 
     def unload(self, node: int, begin: int, end: int, acc: np.ndarray) -> None:
         """Makes `acc` ready for this chunk's next node: `load` sets all of it."""

@@ -8,6 +8,7 @@ from psboost.boosting.split import Proposals, best_of
 from psboost.cluster.memory import first_come, run_in_memory
 from psboost.errors import ProtocolError
 from psboost.roles.ring import Ring
+from psboost.roles.ring_sums import DenseSums, SparseSums
 from psboost.roles.role import Role, worker_name
 from psboost.wire.chunks import DenseChunk, SparseChunk, add
 from psboost.wire.ledger import Ledger
@@ -24,16 +25,22 @@ class Member(Role):
         """`sums` of each step: float64 (n_nodes, all bins, 2)."""
         super().__init__(worker_name(rank, 0))
         self._ring = Ring(self, [worker_name(r, 0) for r in range(n_workers)], n_bins)
-        self._sums, self._make_chunk = sums, make_chunk
+        edges = np.cumsum([0, *n_bins]).tolist()
+        self._sums, self._kept = sums, DenseSums(edges) if make_chunk is DenseChunk else SparseSums(edges)
 
     def run(self):
         results = []
         for (tree, level), sums in zip(STEPS, self._sums, strict=True):
-            edges = np.cumsum(self._ring.n_bins)[:-1]
-            chunks = [self._make_chunk(np.ascontiguousarray(part)) for part in np.split(sums, edges, axis=1)]
+            if isinstance(self._kept, DenseSums):
+                self._kept.start(len(sums))
+                for node, pairs in enumerate(sums.astype(np.int64)):
+                    self._kept.fill(node, 0, pairs.reshape(-1), True)
+            else:
+                self._kept.start(histograms_of(sums), map)
             totals = sums.sum(axis=1)[: 1 if level == 0 else 0]
-            own, totals = yield from self._ring.reduce_scatter(tree, level, len(sums), totals, chunks)
-            shared = yield from self._ring.all_gather(tree, level, len(sums), own)
+            own, totals = yield from self._ring.reduce_scatter(tree, level, len(sums), totals, self._kept)
+            yield from self._ring.all_gather(tree, level, len(sums), own, self._kept)
+            shared = [self._kept.acc(node, 0, sums.shape[1]).copy() for node in range(len(sums))]
             best = yield from self._ring.agree(tree, level, proposals_of(self._ring.rank, len(sums)))
             results.append((own, totals, shared, best))
         return results
@@ -50,11 +57,11 @@ def proposals_of(rank, n_nodes):
     return proposals
 
 
-def sparse(sums):
+def histograms_of(sums):
     nodes, bins = np.nonzero(sums[:, :, 1])
     offsets = np.searchsorted(nodes, np.arange(len(sums) + 1)).astype(np.int64)
     values = sums[nodes, bins].astype(np.int64)
-    return SparseChunk.of(Histograms(offsets, bins.astype(np.int32), values[:, 0], values[:, 1]), sums.shape[1]).smallest()
+    return Histograms(offsets, bins.astype(np.int32), values[:, 0].copy(), values[:, 1].copy())
 
 
 def members(n_workers, n_bins, seed=0, fill=1.0, make_chunk=DenseChunk):
@@ -90,7 +97,7 @@ def check(roles, sums):
         for (own, totals, shared, best), whole, (_, level) in zip(role.result, expected, STEPS, strict=True):
             n_nodes = len(whole)
             assert np.array_equal(as_dense(own, n_nodes), whole[:, edges[rank] : edges[rank + 1]])
-            assert np.array_equal(np.concatenate([as_dense(chunk, n_nodes) for chunk in shared], axis=1), whole)
+            assert np.array_equal(np.array(shared).reshape(whole.shape), whole)
             assert np.array_equal(totals, whole.sum(axis=1)[: 1 if level == 0 else 0])
             proposed = [proposals_of(r, n_nodes) for r in range(len(roles))]
             for name, column in vars(best_of(proposed)).items():
@@ -122,7 +129,7 @@ def test_sums_and_bytes(n_workers):
 @pytest.mark.parametrize("n_workers", range(1, 8))
 def test_sparse_sums_and_bytes(n_workers, fill):
     n_bins = [2 * n for n in SIZES[:n_workers]]
-    roles, sums = members(n_workers, n_bins, fill=fill, make_chunk=sparse)
+    roles, sums = members(n_workers, n_bins, fill=fill, make_chunk=SparseChunk)
     bytes_sent = run(roles).total()
     check(roles, sums)
     if n_workers == 1:
@@ -158,7 +165,7 @@ def test_sparse_sums_and_bytes(n_workers, fill):
 @pytest.mark.parametrize("seed", range(12))
 def test_any_order(seed):
     n_workers = 2 + seed % 6
-    roles, sums = members(n_workers, SIZES[:n_workers], seed, fill=0.2, make_chunk=(DenseChunk, sparse)[seed % 2])
+    roles, sums = members(n_workers, SIZES[:n_workers], seed, fill=0.2, make_chunk=(DenseChunk, SparseChunk)[seed % 2])
     chaos = runs.Chaos(seed)
     run(roles, chaos)
     check(roles, sums)
