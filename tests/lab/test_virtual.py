@@ -1,11 +1,14 @@
 """Knows schedules that were worked out by hand, and that the virtual cluster keeps to them; does not know any data."""
 
+import json
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 import psboost
+from psboost import cli
 from psboost.cluster.costs import Stopwatch
 from psboost.errors import ClusterError, ParameterError
 from psboost.lab import phases
@@ -398,3 +401,25 @@ def test_only_the_virtual_transport_has_a_cluster():
     with pytest.raises(ParameterError, match="threads 2"):
         psboost.train(PARAMS, X, y, transport="virtual", threads=2)
     assert psboost.train(PARAMS, X, y, transport="virtual", num_boost_round=1).report["virtual"]["cluster"]["hosts"] == 1
+
+
+def test_the_command_line_has_a_virtual_cluster(tmp_path, capsys):
+    X, y = dense_data(60)
+    np.savez(tmp_path / "train.npz", **_csr_arrays(X), y=y)
+    (tmp_path / "run.toml").write_text('transport = "virtual"\n[cluster]\nhosts = 7\ngbit = 10\nservers_apart = true\n')
+    model, report = tmp_path / "model.json", tmp_path / "report.json"
+    flags = ["--model", str(model), "--report", str(report), "--num-boost-round", "1", "--max-depth", "2"]
+    command = ["train", str(tmp_path / "train.npz"), *flags, "--grid", "2x2", "--servers", "2", "--quiet"]
+    assert cli.run([*command, "--config", str(tmp_path / "run.toml"), "--hosts", "6", "--latency-ms", "0.5"]) == 0
+    virtual = json.loads(report.read_text())["virtual"]
+    given = {"hosts": 6, "gbit": 10.0, "servers_apart": True, "latency_ms": 0.5, "host_cores": 1}
+    assert virtual["cluster"] | given == virtual["cluster"]
+    assert [virtual["placed"][f"server {s}"] for s in (0, 1)] == [4, 5]
+    assert list(virtual["seconds_by_tree"]) == ["0"]
+    assert cli.run([*command, "--hosts", "6"]) == 2
+    assert "give transport virtual" in capsys.readouterr().err
+
+
+def _csr_arrays(X):
+    csr = sparse.csr_matrix(np.nan_to_num(X))
+    return {"indptr": csr.indptr, "indices": csr.indices, "data": csr.data, "shape": csr.shape}
