@@ -23,10 +23,11 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
+from psboost.cluster.signals import signals_as_interrupt
 from psboost.errors import ClusterError
 
 UNITS = {"gbit": 10**9, "mbit": 10**6, "kbit": 10**3}
@@ -91,7 +92,10 @@ class Process:
 
 
 class Lab:
-    """n_nodes namespaces on a bridge; hosts: their addresses. A context manager: on leaving, nothing is left of it."""
+    """n_nodes namespaces on a bridge; hosts: their addresses. A context manager: on leaving, nothing is left of it.
+
+    SIGTERM and SIGHUP leave it too, as Ctrl-C does; after SIGKILL, `ip netns del` and `ip link del` are up to somebody else.
+    """
 
     def __init__(self, n_nodes: int, rate: str = UNLIMITED, delay_ms: float = 0.0):
         """rate: of each link, each way, such as "1gbit"; delay_ms: milliseconds from node to node."""
@@ -103,17 +107,16 @@ class Lab:
         self._counters = [Path(f"/sys/class/net/{self._veth(i)}/statistics") for i in range(n_nodes)]
 
     def __enter__(self) -> "Lab":
-        with _undisturbed():
-            try:
+        with ExitStack() as stack:
+            stack.enter_context(signals_as_interrupt())
+            with _undisturbed():
+                stack.callback(self._remove)
                 self._make()
-            except BaseException:
-                self._remove()
-                raise
+            self._leaving = stack.pop_all()
         return self
 
     def __exit__(self, *exc_info) -> None:
-        with _undisturbed():
-            self._remove()
+        self._leaving.close()
 
     def start(
         self,
@@ -209,11 +212,12 @@ class Lab:
                 _run(*inside, *below, "netem", "delay", f"{self.delay_ms}ms", "limit", str(_QUEUE_BYTES // 1000))
 
     def _remove(self) -> None:
-        for process in self._processes:
-            process.end()
-        self._processes.clear()
-        while self._undo:
-            subprocess.run(self._undo.pop(), stdin=subprocess.DEVNULL, capture_output=True)
+        with _undisturbed():
+            for process in self._processes:
+                process.end()
+            self._processes.clear()
+            while self._undo:
+                subprocess.run(self._undo.pop(), stdin=subprocess.DEVNULL, capture_output=True)
 
 
 @contextmanager

@@ -18,6 +18,12 @@ print("here", flush=True)
 connection, _ = listener.accept()
 print(sum(iter(lambda: len(connection.recv(1 << 20)), 0)))
 """
+WAIT = """
+from psboost.lab.namespaces import Lab
+with Lab(1) as lab:
+    print("made", flush=True)
+    lab.wait(60, [lab.start(0, ["sleep", "60"])])
+"""
 SEND = "import socket, sys; c = socket.create_connection((sys.argv[1], 7000)); c.sendall(bytes(100_000))"
 
 
@@ -40,11 +46,12 @@ def root():
         pytest.skip(reason)
 
 
-def devices():
-    """The machine's namespaces and links that a lab of this process may have made."""
+def devices(pid=None):
+    """The machine's namespaces and links that a lab of a process, this one if none is named, may have made."""
+    name = f"lab{(pid or os.getpid()) % 10**6}"
     listed = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for command in (
         ["ip", "netns", "list"], ["ip", "-o", "link", "show"])]  # fmt: skip
-    return [line for text in listed for line in text.splitlines() if f"lab{os.getpid() % 10**6}" in line]
+    return [line for text in listed for line in text.splitlines() if any(name + kind in line for kind in "bnv")]
 
 
 def python(code, *arguments):
@@ -88,6 +95,16 @@ def test_nothing_is_left_when_a_process_fails_or_hangs(root):
         lab.wait(0.0)
     assert hung.code is not None
     assert devices() == []
+
+
+def test_nothing_is_left_of_a_process_that_is_ended(root):
+    """SIGTERM ends the process that made the namespaces, in the midst of waiting."""
+    with subprocess.Popen(python(WAIT), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as maker:
+        assert maker.stdout.readline() == "made\n"
+        assert devices(maker.pid) != []
+        maker.terminate()
+        assert maker.wait(60) != 0
+    assert devices(maker.pid) == []
 
 
 def test_a_delay_is_kept_or_refused(root):
