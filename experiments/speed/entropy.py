@@ -46,10 +46,10 @@ def measure(arguments) -> Iterator[Figure]:
 def _sent(X, y) -> tuple[float, float]:
     """Bytes a tree, and their entropy."""
     import psboost
-    from psboost.roles import worker
+    from psboost.roles import block_worker
 
     messages, before = [], []
-    encode = worker.encode_histograms
+    encode = block_worker.encode_histograms
 
     def watched(codec, histograms, *more):
         arrays = encode(codec, histograms, *more)
@@ -57,13 +57,13 @@ def _sent(X, y) -> tuple[float, float]:
         messages.append((sum(array.nbytes for array in arrays), sum(map(entropy_bytes, streams))))
         return arrays
 
-    worker.encode_histograms = watched
+    block_worker.encode_histograms = watched
     try:
         psboost.train(
             PARAMETERS, X, y, num_boost_round=ROUNDS, grid=(2, 2), servers=2, transport="memory",
             callbacks=[lambda _: before.append(len(messages))],
         )  # fmt: skip
     finally:
-        worker.encode_histograms = encode
+        block_worker.encode_histograms = encode
     sent, entropy = np.sum(messages[before[0] :], axis=0) / (ROUNDS - 1)
     return sent, entropy

@@ -1,7 +1,6 @@
 """Knows how workers that hold whole rows sum histograms and all choose the same splits; does not know servers."""
 
 from dataclasses import astuple, dataclass
-from functools import partial
 
 import numpy as np
 
