@@ -73,7 +73,9 @@ def held_bytes(role) -> int:
             for held in value:
                 visit(held)
         elif type(value).__module__.startswith("psboost."):
-            visit({name: held for name, held in attributes_of(value) if name not in ("_source", "_eval_sources")})
+            for name, held in attributes_of(value):
+                if name not in ("_source", "_eval_sources"):
+                    visit(held)
 
     visited: set[int] = set()
     visit(role)

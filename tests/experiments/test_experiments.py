@@ -11,7 +11,10 @@ from experiments import reproduce
 from experiments.common.here import NotHere
 from experiments.common.plan import PlanError, read_plan
 from experiments.common.table import Table
+from psboost.boosting.histogram import Histograms
 from psboost.boosting.metrics import auc
+from psboost.roles.cast import make_role
+from tests import runs
 
 NAMES = reproduce.experiments()
 
@@ -151,3 +154,13 @@ def test_run_length_bytes_count_changes():
     run = reproduce.script_of("routing-bytes", "run")
     strings = np.array([[1, 1, 1], [1, 0, 1], [0, 0, 0]], bool)
     assert run.run_length_bytes(strings) == -(-(3 + 0 + 2 + 1) * 2 // 8)
+
+
+def test_held_bytes_are_all_arrays_of_a_role_once():
+    held_bytes = reproduce.script_of("grid-shapes", "run").held_bytes
+    job = runs.make_job((2, 1), 1, n_rounds=1)
+    worker = make_role("worker 0,0", job, None, ())
+    before = held_bytes(worker)
+    worker.parts = [np.zeros(100, np.uint8)] * 2, {"view": (memory := np.zeros(50, np.int64))[10:20], "whole": memory}
+    worker.inner = Histograms.empty(3)
+    assert held_bytes(worker) == before + 100 + 400 + 4 * 8
