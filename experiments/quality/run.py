@@ -70,10 +70,11 @@ def xgboost(settings: Settings, data: Data) -> tuple[Margins, list[float], list[
             return clock.tick()
 
     n_rounds = settings["num_boost_round"]
-    parameters = {"objective": "binary:logistic", "tree_method": "hist", "max_depth": 6, "max_bin": 256, "nthread": 1}
+    parameters = {"objective": "binary:logistic", "tree_method": "hist", "max_depth": 6, "nthread": 1}
+    parameters |= {"eta": settings["learning_rate"], "max_bin": settings["max_bin"]}
     clock = Clock()
-    matrix = xgboost.QuantileDMatrix(data.X, data.y, max_bin=256, nthread=1)
-    booster = xgboost.train(parameters | {"eta": settings["learning_rate"]}, matrix, n_rounds, callbacks=[Ticks()])
+    matrix = xgboost.QuantileDMatrix(data.X, data.y, max_bin=settings["max_bin"], nthread=1)
+    booster = xgboost.train(parameters, matrix, n_rounds, callbacks=[Ticks()])
     test = xgboost.DMatrix(data.X_test, nthread=1)
     return lambda n: booster.predict(test, iteration_range=(0, n), output_margin=True), clock.seconds(), [0] * n_rounds
 
@@ -85,8 +86,8 @@ def lightgbm(settings: Settings, data: Data) -> tuple[Margins, list[float], list
         raise NotHere("lightgbm is not installed (pip install '.[experiments]')") from error
     n_rounds = settings["num_boost_round"]
     parameters = {
-        "objective": "binary", "max_depth": 6, "num_leaves": 63, "max_bin": 255, "num_threads": 1, "verbosity": -1,
-        "learning_rate": settings["learning_rate"],
+        "objective": "binary", "max_depth": 6, "num_leaves": 63, "num_threads": 1, "verbosity": -1,
+        "learning_rate": settings["learning_rate"], "max_bin": settings["max_bin"] - 1,
     }  # fmt: skip
     clock = Clock()
     matrix = lightgbm.Dataset(data.X, data.y, params=parameters).construct()
