@@ -1,6 +1,6 @@
 """Knows how quality by rounds, bytes and seconds is drawn; does not know how it is measured."""
 
-from experiments.common.style import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SHAPE_NAMES, legend_above, panels
+from experiments.common.style import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SHAPE_NAMES, legend_above, log_axis, panels
 
 WHO = {
     "block": ("blocks, 4 hosts", BLUE, "o", "-"), "allreduce": ("dense all-reduce, 4 hosts", ORANGE, "s", "-"),
@@ -31,7 +31,7 @@ def draw(rows: list[dict]):
                         one.plot(*zip(*points, strict=True), **look)
                 one.set(xlabel=label, ylabel=name)
                 if cost != "round":
-                    one.set_xscale("log")
+                    log_axis(one.xaxis)
                 one.set_title(SHAPE_NAMES.get(shape, shape), fontsize=9, loc="left")
     legend_above(figure, axes, columns=2)
     return figure
