@@ -24,7 +24,7 @@ def draw(rows: list[dict]):
         by_bins.set_xticks(bins, [str(n) for n in bins])
         log_axis(by_bytes.xaxis)
         by_bins.set(xlabel="bins", ylabel="AUC")
-        by_bytes.set(xlabel="MB of the training (bins at the points)")
+        by_bytes.set(xlabel="MB sent (points: bins)")
         by_bins.set_title(SHAPE_NAMES.get(shape, shape), loc="left")
     legend_above(figure, axes)
     return figure
