@@ -1,8 +1,11 @@
 """Knows when kernels have to be compiled, and that one process does it while the others wait."""
 
 import fcntl
+import os
+import signal
 import sys
 from collections.abc import Callable
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -42,4 +45,26 @@ def _import_kernels() -> None:
     names = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
     for name in names:
         if name not in _NO_KERNELS:
-            import_module(f"psboost.kernels.{name}")
+            with _interrupts_wait():
+                import_module(f"psboost.kernels.{name}")
+
+
+@contextmanager
+def _interrupts_wait():
+    """Inside, Ctrl-C and its like are put off: what they raise would be lost where LLVM calls Python back."""
+    came: list[int] = []
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = {number: handler for number in signals if callable(handler := signal.getsignal(number))}
+    try:
+        for number in handlers:
+            signal.signal(number, lambda number, frame: came.append(number))
+    except ValueError:  # not the main thread, which is the one that handles signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in came:
+            os.kill(os.getpid(), number)
