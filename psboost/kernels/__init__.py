@@ -1,7 +1,8 @@
 """The only folder that imports numba: arrays in, arrays out; knows no feature names, roles or files.
 
 Compiled code is kept in a cache folder whose name holds a hash of this folder's sources and numba's version:
-numba itself does not notice an edited callee in another file.
+numba itself does not notice an edited callee in another file. Where the sources lie and their times are in it too, as numba
+compiles anew if one of these differs, and `prepare` must know when that is.
 """
 
 import hashlib
@@ -15,7 +16,7 @@ def _cache_folder() -> Path:
     """The folder for this exact set of kernels, made if it is not there; a temporary one if no home is writable."""
     digest = hashlib.sha256(version("numba").encode() + version("numpy").encode())
     for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.name.encode() + source.read_bytes())
+        digest.update(f"{source.resolve()} {source.stat().st_mtime_ns}".encode() + source.read_bytes())
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     for root in (home, Path(tempfile.gettempdir())):
         folder = root / "psboost" / f"kernels-{digest.hexdigest()[:16]}"
