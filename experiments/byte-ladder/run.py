@@ -17,9 +17,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from experiments.common.data import Data
-from experiments.common.entropy import entropy_bytes, gaps_of
 from experiments.common.plan import Settings
 from experiments.common.training import grid_of, test_auc, train, watched
+from experiments.speed.order0 import entropy_bytes, gaps_of
 from psboost.roles import dealing
 from psboost.roles.block_worker import BlockWorker
 from psboost.wire.histogram_codecs import decode_histograms

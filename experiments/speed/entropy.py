@@ -10,26 +10,12 @@ import datasets
 import numpy as np
 from child import PARAMETERS
 from datasets import GIVEN
+from order0 import entropy_bytes, gaps_of
 from results import Figure
 
 MEASURES = ("entropy",)
 AT_MOST = 1.3
 ROUNDS = 4  # the first is left out: its gradients have two values
-
-
-def entropy_bytes(symbols: np.ndarray) -> float:
-    """What the symbols take at -log2 of their share each."""
-    counts = np.unique(symbols, return_counts=True)[1]
-    return float(counts @ -np.log2(counts / max(len(symbols), 1))) / 8
-
-
-def gaps_of(histograms) -> np.ndarray:
-    """How many bins are skipped before each one, within its node."""
-    bins, offsets = np.asarray(histograms.bins, np.int64), np.asarray(histograms.offsets)
-    gaps = np.diff(bins, prepend=-1) - 1
-    starts = offsets[:-1][np.diff(offsets) > 0]
-    gaps[starts] = bins[starts]
-    return gaps
 
 
 def measure(arguments) -> Iterator[Figure]:
