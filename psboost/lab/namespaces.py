@@ -17,6 +17,7 @@ hands them, up to 16 KiB with one header where TCP can: a real link has one in e
 whatever the program. A link that was idle takes the first bytes at once (burst_of).
 """
 
+import atexit
 import os
 import signal
 import subprocess
@@ -111,6 +112,7 @@ class Lab:
             stack.enter_context(signals_as_interrupt())
             with _undisturbed():
                 stack.callback(self._remove)
+                atexit.register(self._remove)  # a second Ctrl-C may come before the first has led to the callback
                 self._make()
             self._leaving = stack.pop_all()
         return self
@@ -218,6 +220,7 @@ class Lab:
             self._processes.clear()
             while self._undo:
                 subprocess.run(self._undo.pop(), stdin=subprocess.DEVNULL, capture_output=True)
+            atexit.unregister(self._remove)
 
 
 @contextmanager
