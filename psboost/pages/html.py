@@ -22,6 +22,7 @@ h3 { font-size: 1rem; margin: 1.4rem 0 .3rem; }
 p, ul, ol { margin: .4rem 0; }
 a { color: inherit; }
 code { font: .9em ui-monospace, monospace; background: var(--box); padding: .1em .3em; border-radius: 3px; }
+pre { overflow-x: auto; }
 .soft { color: var(--soft); }
 figure { margin: .8rem 0; }
 figcaption, caption { color: var(--soft); font-size: .875rem; text-align: left; }
