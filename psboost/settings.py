@@ -44,13 +44,15 @@ class Int:
 @dataclass(frozen=True)
 class Float:
     low: float = -math.inf
+    high: float = math.inf
     open: bool = False  # low itself is refused
 
     @property
     def expects(self) -> str:
         if self.low == -math.inf:
             return "a finite number"
-        return f"a finite number {'above' if self.open else 'of at least'} {self.low:g}"
+        most = "" if self.high == math.inf else f" and at most {self.high:g}"
+        return f"a finite number {'above' if self.open else 'of at least'} {self.low:g}{most}"
 
     def read(self, text: str) -> float:
         return self.check(float(text))
@@ -58,7 +60,7 @@ class Float:
     def check(self, value: Any) -> float:
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
             raise ValueError
-        if value < self.low or (self.open and value == self.low):
+        if not self.low <= value <= self.high or (self.open and value == self.low):
             raise ValueError
         return float(value)
 

@@ -38,6 +38,9 @@ class Cluster:
     gbit: float | None = define(
         1.0, Float(0, open=True), "Gbit/s of each host's link, each way; auto: no limit", optional="no limit"
     )
+    goodput: float = define(
+        0.94, Float(0, 1, open=True), "the share of a link that headers of Ethernet, IP and TCP leave to messages"
+    )
     latency_ms: float = define(0.1, Float(0), "milliseconds from host to host")
     servers_apart: bool = define(False, Bool(), "servers have hosts of their own")
     coordinator_host: int = define(0, Int(0, 2**16), "the host of the coordinator")

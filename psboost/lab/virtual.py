@@ -4,7 +4,8 @@ A role's turn is the handling of one message. Its CPU time is measured here, wit
 encoding what the role sends; what sockets would take is added (hosts.Cluster). The turn begins, in virtual time, as soon
 as the message is there and the role has done what came before; it shares its host's cores with the turns of other roles
 (cores.py). Each message leaves when the turn has come so far, goes through both hosts' links (links.py), and is handled
-when it is there. Between roles of one host it is there at once.
+when it is there. What sockets take for its bytes, the hosts' cores do beside the turns, packet by packet, as the kernel and
+ZeroMQ's own thread do. Between roles of one host it is there at once, its bytes a part of both turns.
 
 Workers have one thread. What a role reads from files takes its CPU time, and no time of a disk.
 """
@@ -86,7 +87,7 @@ class _Actor:
     name: str
     host: _Host
     role: Role | None = None
-    inbox: deque[tuple[str, Frames, int]] = field(default_factory=deque)  # kind, frames, bytes on the wire
+    inbox: deque[tuple[str, Frames, int]] = field(default_factory=deque)  # kind, frames, bytes yet to be copied
     started: bool = False
     running: bool = False
     waits_in: str = ""  # the phase that it is said to wait in
@@ -111,12 +112,14 @@ class VirtualRun:
         """placed: the host of each role; cpu: a clock of the seconds that roles spend, this thread's CPU time."""
         self._cluster, self._placed, self._cpu = cluster, placed, cpu
         self._events = Events()
-        bytes_per_second = None if cluster.gbit is None else cluster.gbit * 1e9 / 8
+        bytes_per_second = None if cluster.gbit is None else cluster.gbit * cluster.goodput * 1e9 / 8
         self._links = Links(self._events, bytes_per_second, cluster.latency_ms / 1e3, cluster.burst_kb * 1e3)
         n_hosts = cluster.hosts or 1 + max(placed.values())
         cores = [Cores(self._events, cluster.host_cores) for _ in range(1 + cluster.core_of(n_hosts - 1))]
         self._hosts = [_Host(number, cores[cluster.core_of(number)]) for number in range(n_hosts)]
         self._actors = {name: _Actor(name, self._hosts[number]) for name, number in placed.items()}
+        self._message_seconds = cluster.message_us * 1e-6 * cluster.slowdown  # that sockets take, at each end
+        self._byte_seconds = cluster.byte_ns * 1e-9 * cluster.slowdown
         self._run = new_run()
         self._uncounted = 0.0  # seconds of `cpu`
         self._turn: _Turn | None = None  # that is executed right now
@@ -183,9 +186,9 @@ class VirtualRun:
             actor.started, phase = True, phases.START
             outbox, pieces = self._execute(actor, phase, actor.role.start)
         else:
-            kind, frames, wire = actor.inbox.popleft()
+            kind, frames, copied = actor.inbox.popleft()
             phase = phases.of_kind(kind)
-            sockets = self._socket_seconds(wire)
+            sockets = self._message_seconds + self._byte_seconds * copied
             outbox, pieces = self._execute(actor, phase, lambda: self._handle(actor, frames))
         pieces = [_Piece(phase, sockets), *pieces, *(self._encode(actor, *one) for one in outbox)]
         self._play(actor, deque(piece for piece in pieces if piece.seconds > 0 or piece.post is not None))
@@ -209,28 +212,35 @@ class VirtualRun:
         payload, wire = measure(frames)
         self._ledgers[actor.name].count(kind, message.tree, payload, wire, receiver)
         actor.n_sent += 1
-        seconds = (self._counted() - begin) * self._cluster.slowdown + self._socket_seconds(wire)
+        seconds = (self._counted() - begin) * self._cluster.slowdown + self._message_seconds
+        if self._actors[receiver].host is actor.host:
+            seconds += self._byte_seconds * wire
         return _Piece(phases.of_kind(kind), seconds, (receiver, kind, frames, wire))
-
-    def _socket_seconds(self, wire: int) -> float:
-        return (self._cluster.message_us * 1e-6 + self._cluster.byte_ns * 1e-9 * wire) * self._cluster.slowdown
 
     def _play(self, actor: _Actor, pieces: deque[_Piece]) -> None:
         """Lets the pieces' time pass, one after another; then the turn is over."""
         if not pieces:
             self._end_turn(actor)
             return
-        piece, host = pieces.popleft(), actor.host
-        host.time.begin(self._events.now, COMPUTATION, piece.phase)
-        host.cpu_seconds += piece.seconds
+        piece = pieces.popleft()
 
         def done() -> None:
-            host.time.end(self._events.now, COMPUTATION, piece.phase)
             if piece.post is not None:
                 self._post(actor, piece.phase, *piece.post)
             self._play(actor, pieces)
 
-        host.cores.run(piece.seconds, done)
+        self._compute(actor.host, piece.phase, piece.seconds, done)
+
+    def _compute(self, host: _Host, phase: str, seconds: float, then: Callable[[], None]) -> None:
+        """Calls `then` when the host's cores have done work of so many seconds, from now on."""
+        host.time.begin(self._events.now, COMPUTATION, phase)
+        host.cpu_seconds += seconds
+
+        def done() -> None:
+            host.time.end(self._events.now, COMPUTATION, phase)
+            then()
+
+        host.cores.run(seconds, done)
 
     def _end_turn(self, actor: _Actor) -> None:
         actor.running = False
@@ -264,20 +274,26 @@ class VirtualRun:
         """Sends a message now."""
         sender, to = actor.host, self._actors[receiver]
 
-        def arrive() -> None:
-            if to.host is not sender:
-                to.host.time.end(self._events.now, COMMUNICATION, phase)
-            self._deliver(to, (kind, frames, wire))
-
         if to.host is sender:
-            self._events.at(self._events.now, arrive)
+            self._events.at(self._events.now, partial(self._deliver, to, (kind, frames, wire)))
             return
+
+        def arrive() -> None:
+            to.host.time.end(self._events.now, COMMUNICATION, phase)
+            self._deliver(to, (kind, frames, 0))
+
+        def handle(host: int, n_bytes: int, then: Callable[[], None]) -> None:
+            if self._byte_seconds:
+                self._compute(self._hosts[host], phase, self._byte_seconds * n_bytes, then)
+            else:
+                then()
+
         for host, sums in ((sender, sender.sent), (to.host, to.host.received)):
             sums[phase] = sums.get(phase, 0) + wire
             host.time.begin(self._events.now, COMMUNICATION, phase)
         self._links.send(
             sender.number, to.host.number, (actor.name, receiver), wire,
-            left=lambda: sender.time.end(self._events.now, COMMUNICATION, phase), arrived=arrive,
+            left=lambda: sender.time.end(self._events.now, COMMUNICATION, phase), arrived=arrive, handle=handle,
         )  # fmt: skip
 
     def _deliver(self, actor: _Actor, letter: tuple[str, Frames, int]) -> None:

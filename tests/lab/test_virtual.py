@@ -23,7 +23,7 @@ from psboost.wire.ledger import Ledger
 from psboost.wire.messages import ALL_KINDS, CloseTree, PushHistograms, PushLeafSums
 from tests.runs import dense_data, model_text
 
-FREE = {"message_us": 0.0, "byte_ns": 0.0, "latency_ms": 0.0}
+FREE = {"message_us": 0.0, "byte_ns": 0.0, "latency_ms": 0.0, "goodput": 1.0}
 PACKET = 1 / MOST_PACKETS  # of a message of a second: how long before the last second a turn may come
 
 
@@ -190,6 +190,36 @@ def test_an_unlimited_link_takes_the_latency_alone():
     assert arrivals([(0, 0, 1, 10**12), (0, 2, 1, 1)], None, 0.25)[1] == (0.25, 0.25)
 
 
+def handled(messages, seconds_per_byte):
+    """When messages, (from, to, bytes), sent at 0, are there, if hosts need so long for each byte, one after another."""
+    events, there = Events(), {}
+    links, hosts = Links(events, MB, 0.0), {host: Cores(events, 1) for host in range(3)}
+
+    def handle(host, n_bytes, then):
+        hosts[host].run(seconds_per_byte * n_bytes, then)
+
+    for i, (sender, receiver, n_bytes) in enumerate(messages):
+        links.send(
+            sender, receiver, (sender, receiver), n_bytes, lambda: None, lambda i=i: there.setdefault(i, events.now), handle
+        )
+    events.run()
+    return tuple(there[i] for i in range(len(messages)))
+
+
+@pytest.mark.parametrize(
+    ("messages", "seconds_per_mb", "expected"),
+    [
+        ([(0, 1, MB)], 0.5, (1 + 2 * 0.5 * PACKET,)),  # work before its first packet goes and after its last has come
+        ([(0, 1, MB)], 2.0, (2 + 3 * PACKET,)),  # the work takes longer than the link
+        ([(0, 1, MB), (0, 1, MB)], 0.5, (1 + PACKET, 2 + PACKET)),  # one connection: in order
+        ([(0, 1, MB), (0, 2, MB)], 2.0, (4 + 3 * PACKET, 4 + 4 * PACKET)),  # two: they share the sender's core
+        ([(0, 1, 1000)], 2.0, (0.005,)),  # a single packet
+    ],
+)
+def test_hosts_work_on_packets_while_others_are_under_way(messages, seconds_per_mb, expected):
+    assert handled(messages, seconds_per_mb / MB) == pytest.approx(expected)
+
+
 def test_a_burst_goes_at_once_and_is_due_again_after_a_pause():
     messages = [(0, 0, 1, MB // 2), (0, 0, 1, MB // 2), (5, 0, 1, MB // 2)]
     assert arrivals(messages, MB, burst=MB / 2)[1] == pytest.approx((0, 0.5, 5))
@@ -257,6 +287,21 @@ def test_slowdown_and_the_cost_of_bytes():
     n_bytes = once.hosts[0]["bytes"]["leaves"]["sent"]
     assert n_bytes == once.hosts[1]["bytes"]["leaves"]["received"] > 0
     assert once.seconds == approx(1 + 2 * n_bytes * 1e-3)
+
+
+def test_sockets_work_beside_the_turns():
+    """A microsecond for each byte at each end. Of a's turn, 1 s is done at 2, beside that for a million bytes."""
+    scripts = {
+        "a": [[("b", CloseTree(values=MANY))], [(None, 2.0)]],
+        "b": [[], []],
+        "c": [[("a", message())]],
+    }
+    report = play(scripts, {"a": 0, "b": 1, "c": 2}, gbit=8e-3, byte_ns=1e3)
+    assert report.seconds == pytest.approx(3, abs=0.01)
+    assert report.hosts[0]["cpu_seconds"] == pytest.approx(3, abs=0.01)
+    assert report.hosts[1]["cpu_seconds"] == pytest.approx(1, abs=0.01)
+    assert spent(report, 0, "leaves")[0] == pytest.approx(3, abs=0.01)
+    assert spent(report, 1, phases.END)[2] == pytest.approx(1 - 2 * PACKET, abs=0.02)  # all there soon after 2
 
 
 def test_two_messages_under_way_share_the_time_between_their_phases():
