@@ -4,12 +4,14 @@
 
 Real: `psboost coordinator`, `server` and `worker`, each in its host's namespace and on its host's core of this machine
 (hosts_per_core hosts share one), links shaped to `rate`. Virtual: `psboost train --transport virtual` on the same cluster.
-Its clock is told what is measured here first, between two namespaces: what sockets take of the CPU, and of the time from
-host to host what is not CPU time. In a real run both cores are busy, and slow each other down by what they share, so
-virtual runs go in pairs too, one on each core; the prediction is their mean.
+Its clock is told what is measured here first, between two namespaces with links of that rate: what sockets take of the
+CPU, on cores of their own or on one, and of the time from host to host what is not CPU time. In a real run both cores are
+busy, and slow each other down by what they share, so virtual runs go in pairs too, one on each core. The machine may be
+quicker now and slower then, so real and virtual runs take turns, `repeats` times.
 
-A tree's seconds are the median of those after the first. Bytes are those on the wire, by the ledger of each run, of all
-messages that a role sends (those with which processes find each other and part are not in the virtual cluster).
+A tree's seconds are the median of those after a run's first; figures are the means of runs. Bytes are those on the wire, by
+the ledger of each run, of all messages that a role sends (those with which processes find each other and part are not in
+the virtual cluster).
 """
 
 import json
@@ -35,6 +37,7 @@ from psboost.roles.job import Job
 
 PORT = 5555
 WAIT_SECONDS = 300
+GOODPUT = 1448 / 1514  # as tc counts the packets: without what Ethernet adds on a wire
 PSBOOST = [sys.executable, "-P", "-m", "psboost"]
 SOCKETS = [sys.executable, "-P", "-m", "psboost.lab.sockets"]
 
@@ -45,10 +48,11 @@ def measure(settings: Settings, data: Data) -> list[dict]:
     if len(cores) < n_cores:
         raise NotHere(f"it needs {n_cores} cores, this machine has {len(cores)}")
     cores = cores[:n_cores]
-    sockets = sockets_here(tuple(cores))
+    sockets = sockets_here(tuple(cores), settings["rate"], settings["hosts_per_core"] > 1)
     cluster = {
         "hosts": settings["hosts"], "hosts_per_core": settings["hosts_per_core"],
-        "gbit": bits_per_second(settings["rate"]) / 1e9, "burst_kb": burst_of(settings["rate"]) / 1e3, **sockets,
+        "gbit": bits_per_second(settings["rate"]) / 1e9, "burst_kb": burst_of(settings["rate"]) / 1e3,
+        "goodput": GOODPUT, **sockets,
     }  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="psboost-virtual-") as name:
         folder = Path(name)
@@ -59,11 +63,13 @@ def measure(settings: Settings, data: Data) -> list[dict]:
             "--mode", settings["mode"], "--num-boost-round", str(settings["num_boost_round"]), "--sketch", "exact",
             "--max-depth", str(settings["max_depth"]), "--threads", "1", "--quiet",
         ]  # fmt: skip
-        real = run_really(settings, cluster, cores, folder, flags)
-        virtual = run_virtually(cluster, cores, folder, flags)
+        real, virtual = [], []
+        for _ in range(settings["repeats"]):
+            real.append(run_really(settings, cluster, cores, folder, flags))
+            virtual += run_virtually(cluster, cores, folder, flags)
     predicted = statistics.mean(seconds_per_tree(report["virtual"]["seconds_by_tree"]) for report in virtual)
-    really = seconds_per_tree(real["seconds_by_tree"])
-    by_kind = {kind: sums for kind, sums in real["bytes"].items() if kind in OF_KIND}
+    really = statistics.mean(seconds_per_tree(report["seconds_by_tree"]) for report in real)
+    by_kind = {kind: sums for kind, sums in real[0]["bytes"].items() if kind in OF_KIND}
     row = {
         "predicted_seconds": predicted, "real_seconds": really, "error": predicted / really - 1,
         "predicted_bytes": bytes_of(virtual[0]["bytes"]), "real_bytes": bytes_of(by_kind),
@@ -91,27 +97,31 @@ def environment() -> dict[str, str]:
 
 
 @cache
-def sockets_here(cores: tuple[int, ...]) -> dict[str, float]:
-    """Cluster's message_us, byte_ns and latency_ms between two namespaces of this machine, each on a core of its own."""
-    lines: list[str] = []
-    try:
-        with Lab(2) as lab:
-            there, here = lab.hosts
-            far = lab.start(
-                0, [*SOCKETS, "--listen", f"tcp://{there}:{PORT}"], on_line=lines.append, env=environment(), core=cores[0]
-            )
-            while not lines:
-                lab.wait(0.1, [])
-            near = [*SOCKETS, "--to", f"tcp://{there}:{PORT}", "--host", here]
-            lab.wait(WAIT_SECONDS, [far, lab.start(1, near, on_line=lines.append, env=environment(), core=cores[-1])])
-    except LabError as error:
-        raise NotHere(str(error)) from error
-    measured = json.loads(lines[-1])
+def sockets_here(cores: tuple[int, ...], rate: str, share_a_core: bool) -> dict[str, float]:
+    """Cluster's message_us, byte_ns and latency_ms between two namespaces with links of that rate."""
+    apart = measure_sockets(cores[0], cores[-1], rate)
     # A message to the other end and back: twice the way, and four times the CPU time of an end.
-    way_us = measured["round_trip_us"] / 2 - 2 * measured["message_us"]
+    way_us = apart["round_trip_us"] / 2 - 2 * apart["message_us"]
+    measured = measure_sockets(cores[0], cores[0], rate) if share_a_core else apart
     return {
         "message_us": measured["message_us"], "byte_ns": max(0.0, measured["byte_ns"]), "latency_ms": max(0.0, way_us / 1e3)
     }  # fmt: skip
+
+
+def measure_sockets(there: int, here: int, rate: str) -> dict[str, float]:
+    """What psboost.lab.sockets prints of two namespaces, each on the core given."""
+    lines: list[str] = []
+    try:
+        with Lab(2, rate) as lab:
+            start = partial(lab.start, on_line=lines.append, env=environment())
+            far = start(0, [*SOCKETS, "--listen", f"tcp://{lab.hosts[0]}:{PORT}"], core=there)
+            while not lines:
+                lab.wait(0.1, [])
+            near = start(1, [*SOCKETS, "--to", f"tcp://{lab.hosts[0]}:{PORT}", "--host", lab.hosts[1]], core=here)
+            lab.wait(WAIT_SECONDS, [far, near])
+    except LabError as error:
+        raise NotHere(str(error)) from error
+    return json.loads(lines[-1])
 
 
 def run_really(settings: Settings, cluster: dict, cores: list[int], folder: Path, flags: list[str]) -> dict:

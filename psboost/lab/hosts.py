@@ -45,8 +45,8 @@ class Cluster:
     servers_apart: bool = define(False, Bool(), "servers have hosts of their own")
     coordinator_host: int = define(0, Int(0, 2**16), "the host of the coordinator")
     slowdown: float = define(1.0, Float(0, open=True), "how many times the CPU time of this machine the hosts need")
-    message_us: float = define(75.0, Float(0), "microseconds of CPU that sockets take for a message, at each end")
-    byte_ns: float = define(0.46, Float(0), "nanoseconds of CPU that sockets take for a byte, at each end")
+    message_us: float = define(200.0, Float(0), "microseconds of CPU that sockets take for a message, at each end")
+    byte_ns: float = define(0.7, Float(0), "nanoseconds of CPU that sockets take for a byte, at each end")
     hosts_per_core: int = define(1, Int(1, 2**16), "hosts that share one core")
     burst_kb: float = define(0.0, Float(0), "kB that a link which was idle takes at once")
 
