@@ -98,6 +98,11 @@ def human_bytes(n: float) -> str:
     return f"{n:.1f} TB"
 
 
+def human_ratio(ratio: float) -> str:
+    """Three digits, without an exponent: "1.28", "12.8", "1,281"."""
+    return f"{ratio:,.0f}" if ratio >= 100 else f"{ratio:.3g}"
+
+
 def summary(report: dict) -> str:
     """The end of a run as text: metrics, seconds by stage, bytes by message kind beside dense histograms'."""
     seconds, dense = report["seconds"], report["dense"]
@@ -123,7 +128,7 @@ def summary(report: dict) -> str:
     lines.append(f"  {'all':<16}{'':>10}{'':>12}{human_bytes(wire):>13}")
     if dense["bytes"]:
         sent = sum(report["bytes"].get(kind, {"wire": 0})["wire"] for kind in _HISTOGRAMS)
-        ratio = f": {dense['bytes'] / sent:,.3g} times as many" if sent else "; here none are sent"
+        ratio = f": {human_ratio(dense['bytes'] / sent)} times as many" if sent else "; here none are sent"
         lines.append(
             f"  dense histograms, all-reduced by {dense['workers']} row shards: {human_bytes(dense['bytes'])}{ratio}"
         )
