@@ -5,6 +5,7 @@ import pytest
 from scipy import sparse
 
 import psboost
+from psboost.boosting import partition
 from psboost.roles.modes import MODES
 from tests import runs
 
@@ -24,6 +25,9 @@ PLACES = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def few_rows_are_worth_a_thread(monkeypatch):
+    monkeypatch.setattr(partition, "GROUP_ROWS", 16)
 
 
 def place(grid, servers, threads, transport, codec):

@@ -7,6 +7,7 @@ import numpy as np
 from psboost.kernels import routing as kernels
 
 CHUNK_ROWS = 1 << 16  # a node of more is moved in chunks, by several threads
+GROUP_ROWS = 1 << 17  # work on fewer is not worth waking up a thread
 
 
 def words_of(bits: np.ndarray) -> np.ndarray:
@@ -18,6 +19,25 @@ def words_of(bits: np.ndarray) -> np.ndarray:
 def bits_of(words: np.ndarray, n_rows: int) -> np.ndarray:
     """The inverse of words_of."""
     return np.unpackbits(words.view(np.uint8), count=n_rows, bitorder="little")
+
+
+def in_groups(items: list, sizes: list[int]) -> list[list]:
+    """The items in their order, in groups of GROUP_ROWS or more by their sizes, but for the last."""
+    groups, n_rows = [], GROUP_ROWS
+    for item, size in zip(items, sizes, strict=True):
+        if n_rows >= GROUP_ROWS:
+            groups.append([])
+            n_rows = 0
+        groups[-1].append(item)
+        n_rows += size
+    return groups
+
+
+def chunks_of(n_rows: int, n_threads: int) -> list[slice]:
+    """As many rows for each thread; all for one if they are few."""
+    n_chunks = min(n_threads, 1 + n_rows // GROUP_ROWS)
+    edges = np.linspace(0, n_rows, n_chunks + 1).astype(int).tolist()
+    return [slice(*edge) for edge in zip(edges, edges[1:], strict=False)]
 
 
 class _Chunk(NamedTuple):
@@ -67,13 +87,20 @@ class RowPartition:
         """
         nodes = [self._chunks(*split, bit) for split, bit in zip(children, left_bits.tolist(), strict=True)]
         chunks = [chunk for of_node in nodes for chunk in of_node]
-        n_left = list(side_by_side(lambda chunk: self._count_left(chunk, bits), chunks))
+        sizes = [chunk.end - chunk.begin for chunk in chunks]
+        counted = side_by_side(lambda group: [self._count_left(chunk, bits) for chunk in group], in_groups(chunks, sizes))
+        n_left = [n for of_group in counted for n in of_group]
         places, at = [], 0
         for of_node in nodes:
             counts = n_left[at : at + len(of_node)]
             places += self._place(of_node, counts)
             at += len(of_node)
-        list(side_by_side(lambda chunk, place: self._move(chunk, bits, *place), chunks, places))
+
+        def move(group: list) -> None:
+            for chunk, place in group:
+                self._move(chunk, bits, *place)
+
+        list(side_by_side(move, in_groups(list(zip(chunks, places, strict=True)), sizes)))
 
     def _chunks(self, node: int, left: int, right: int, left_bit: int) -> list[_Chunk]:
         source, begin, end = self._ranges.pop(node)

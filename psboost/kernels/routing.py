@@ -40,8 +40,8 @@ def partition(rows, bits, left_bit, left_node, right_node, left_at, right_at, mo
         at_right += uint64(not goes_left)
 
 
-@kernel(void(IN[int32], float32, OUT[float32]))
-def add_value(rows, value, margins):
-    """margins[row] += value for every row of `rows`."""
-    for row in rows:
-        margins[row] += value
+@kernel(void(IN[int32], IN[float32], OUT[float32]))
+def add_values(node_of_row, values, margins):
+    """Adds to each row's margin the value of the node that the row is in."""
+    for i in range(uint64(len(node_of_row))):
+        margins[i] += values[uint64(node_of_row[i])]

@@ -11,7 +11,7 @@ from psboost.boosting.fixed_point import Steps, hesses_of, round_gradients, roun
 from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.losses import Bounds
-from psboost.boosting.partition import CHUNK_ROWS, RowPartition, bits_of, words_of
+from psboost.boosting.partition import CHUNK_ROWS, RowPartition, bits_of, chunks_of, in_groups, words_of
 from psboost.boosting.split import SplitRule, Splits
 from psboost.data import zeros
 from psboost.data.block import bin_offsets_of
@@ -200,12 +200,20 @@ class Worker(Role):
         self._node_of_row = np.zeros(self._n_rows, np.int32)
         self._train = RowPartition(0, self._n_train, self._node_of_row)
         self._eval = RowPartition(self._n_train, self._n_rows, self._node_of_row)
-        edges = np.linspace(0, self._n_train, job.n_threads + 1).astype(int).tolist()
-        self._chunks = [slice(*edge) for edge in zip(edges, edges[1:], strict=False)]
+        self._chunks = chunks_of(self._n_train, job.n_threads)
 
     def _all(self, function, *items) -> list:
         """What `function` makes of each item, side by side."""
         return list(self._side_by_side(function, *items))
+
+    def _all_in_groups(self, function, items: list[tuple], sizes: list[int]) -> None:
+        """Calls `function` with each item, side by side where the items' sizes, in rows, are worth it."""
+
+        def of_group(group: list[tuple]) -> None:
+            for item in group:
+                function(*item)
+
+        self._all(of_group, in_groups(items, sizes))
 
     def _start_margins(self):
         """Margins start from base_score; unless it was given, from the sums of all rows at margin 0."""
@@ -330,9 +338,13 @@ class Worker(Role):
                 node, self._node_of_row, rows, share, bits,
             )  # fmt: skip
 
-        n_shares = {k: 1 + len(self._train.rows(int(splits.nodes[k]))) // CHUNK_ROWS for k in mine.tolist()}
-        shares = [(k, (i, n)) for k, n in n_shares.items() for i in range(n)]
-        self._all(lambda share: clear(*share), shares)
+        shares, sizes = [], []
+        for k in mine.tolist():
+            n_rows = len(self._train.rows(int(splits.nodes[k])))
+            n_shares = 1 + n_rows // CHUNK_ROWS
+            shares += [(k, (i, n_shares)) for i in range(n_shares)]
+            sizes += [n_rows // n_shares] * n_shares
+        self._all_in_groups(clear, shares, sizes)
         return bits
 
     def _move_rows(self, frontier: Frontier, splits: AnySplits, bits: np.ndarray) -> None:
@@ -348,7 +360,8 @@ class Worker(Role):
             rows = self._train.rows(leaf)
             gradient_kernels.sum_rows(self._grads, self._hesses, rows, steps.leaf_grad, steps.leaf_hess, of_leaf)
 
-        self._all(add_up, leaves, sums)
+        sizes = [len(self._train.rows(leaf)) for leaf in leaves]
+        self._all_in_groups(add_up, list(zip(leaves, sums, strict=True)), sizes)
         self.send(COORDINATOR, PushLeafSums(tree=tree, sums=sums))
 
     def _close(self, tree: int, leaves: list[int], steps: Steps):
@@ -358,12 +371,14 @@ class Worker(Role):
                 self._push_leaf_sums(tree, leaves, steps)
         [closed] = yield from self.gather(CloseTree, [COORDINATOR], tree=tree)
 
-        def add(leaf: int, value: np.float32) -> None:
-            for partition in (self._train, self._eval):
-                routing_kernels.add_value(partition.rows(leaf), value, self._margins)
+        values = np.zeros(leaves[-1] + 1, np.float32)
+        values[leaves] = closed.values
+
+        def add(rows: slice) -> None:
+            routing_kernels.add_values(self._node_of_row[rows], values, self._margins[rows])
 
         with self.stage("update"):
-            self._all(add, leaves, closed.values)
+            self._all(add, chunks_of(self._n_rows, self._job.n_threads))
         if self._eval_sources and self._c == 0:
             labels = self._labels_of_rows[self._n_train :] if tree == 0 else np.empty(0)
             margins = self._margins[self._n_train :].copy()

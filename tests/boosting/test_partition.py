@@ -22,6 +22,18 @@ def test_words_and_bits(bits):
 @pytest.fixture(params=[1, 7, module.CHUNK_ROWS])
 def chunk_rows(request, monkeypatch):
     monkeypatch.setattr(module, "CHUNK_ROWS", request.param)
+    monkeypatch.setattr(module, "GROUP_ROWS", 2 * request.param)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [([], []), ([1], [1]), ([9, 1, 1], [1, 2]), ([4, 3, 3, 0, 8, 1], [2, 3, 1]), ([0, 0], [2])]
+)
+def test_items_are_grouped_until_they_are_worth_a_thread(sizes, expected, monkeypatch):
+    monkeypatch.setattr(module, "GROUP_ROWS", 6)
+    items = list(range(len(sizes)))
+    groups = module.in_groups(items, sizes)
+    assert [len(group) for group in groups] == expected
+    assert [item for group in groups for item in group] == items
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])

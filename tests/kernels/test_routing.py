@@ -51,8 +51,8 @@ def test_partition(kernels, shard, default_is_left):
 
 
 @WAYS
-def test_add_value(kernels):
+def test_add_values(kernels):
     margins = np.array([0.1, 0.2, 0.3], np.float32)
-    kernels.add_value(np.array([0, 2], np.int32), np.float32(0.7), margins)
+    kernels.add_values(np.array([4, 0, 4], np.int32), np.array([0, 9, 9, 9, 0.7], np.float32), margins)
     expected = [np.float32(0.1) + np.float32(0.7), np.float32(0.2), np.float32(0.3) + np.float32(0.7)]
     assert margins.tolist() == [float(margin) for margin in expected]
