@@ -96,7 +96,6 @@ def environment() -> dict[str, str]:
     }
 
 
-@cache
 def sockets_here(cores: tuple[int, ...], rate: str, share_a_core: bool) -> dict[str, float]:
     """Cluster's message_us, byte_ns and latency_ms between two namespaces with links of that rate."""
     apart = measure_sockets(cores[0], cores[-1], rate)
@@ -108,6 +107,7 @@ def sockets_here(cores: tuple[int, ...], rate: str, share_a_core: bool) -> dict[
     }  # fmt: skip
 
 
+@cache
 def measure_sockets(there: int, here: int, rate: str) -> dict[str, float]:
     """What psboost.lab.sockets prints of two namespaces, each on the core given."""
     lines: list[str] = []

@@ -1,5 +1,6 @@
 """Knows which rows are in which node; does not know gains or messages."""
 
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +32,12 @@ def in_groups(items: list, sizes: list[int]) -> list[list]:
         groups[-1].append(item)
         n_rows += size
     return groups
+
+
+def map_in_groups(side_by_side: Callable[..., Iterable], function: Callable, items: list[tuple], sizes: list[int]) -> list:
+    """What `function` makes of each item, its arguments; by groups of them, with `side_by_side` as Worker takes it."""
+    of_groups = side_by_side(lambda group: [function(*item) for item in group], in_groups(items, sizes))
+    return [result for of_group in of_groups for result in of_group]
 
 
 def chunks_of(n_rows: int, n_threads: int) -> list[slice]:
@@ -88,19 +95,14 @@ class RowPartition:
         nodes = [self._chunks(*split, bit) for split, bit in zip(children, left_bits.tolist(), strict=True)]
         chunks = [chunk for of_node in nodes for chunk in of_node]
         sizes = [chunk.end - chunk.begin for chunk in chunks]
-        counted = side_by_side(lambda group: [self._count_left(chunk, bits) for chunk in group], in_groups(chunks, sizes))
-        n_left = [n for of_group in counted for n in of_group]
+        n_left = map_in_groups(side_by_side, self._count_left, [(chunk, bits) for chunk in chunks], sizes)
         places, at = [], 0
         for of_node in nodes:
             counts = n_left[at : at + len(of_node)]
             places += self._place(of_node, counts)
             at += len(of_node)
-
-        def move(group: list) -> None:
-            for chunk, place in group:
-                self._move(chunk, bits, *place)
-
-        list(side_by_side(move, in_groups(list(zip(chunks, places, strict=True)), sizes)))
+        moves = [(chunk, bits, *place) for chunk, place in zip(chunks, places, strict=True)]
+        map_in_groups(side_by_side, self._move, moves, sizes)
 
     def _chunks(self, node: int, left: int, right: int, left_bit: int) -> list[_Chunk]:
         source, begin, end = self._ranges.pop(node)

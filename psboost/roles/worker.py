@@ -11,7 +11,7 @@ from psboost.boosting.fixed_point import Steps, hesses_of, round_gradients, roun
 from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.losses import Bounds
-from psboost.boosting.partition import CHUNK_ROWS, RowPartition, bits_of, chunks_of, in_groups, words_of
+from psboost.boosting.partition import CHUNK_ROWS, RowPartition, bits_of, chunks_of, map_in_groups, words_of
 from psboost.boosting.split import SplitRule, Splits
 from psboost.data import zeros
 from psboost.data.block import bin_offsets_of
@@ -206,15 +206,6 @@ class Worker(Role):
         """What `function` makes of each item, side by side."""
         return list(self._side_by_side(function, *items))
 
-    def _all_in_groups(self, function, items: list[tuple], sizes: list[int]) -> None:
-        """Calls `function` with each item, side by side where the items' sizes, in rows, are worth it."""
-
-        def of_group(group: list[tuple]) -> None:
-            for item in group:
-                function(*item)
-
-        self._all(of_group, in_groups(items, sizes))
-
     def _start_margins(self):
         """Margins start from base_score; unless it was given, from the sums of all rows at margin 0."""
         if self._job.parameters.base_score is None and self._c == 0:
@@ -344,7 +335,7 @@ class Worker(Role):
             n_shares = 1 + n_rows // CHUNK_ROWS
             shares += [(k, (i, n_shares)) for i in range(n_shares)]
             sizes += [n_rows // n_shares] * n_shares
-        self._all_in_groups(clear, shares, sizes)
+        map_in_groups(self._side_by_side, clear, shares, sizes)
         return bits
 
     def _move_rows(self, frontier: Frontier, splits: AnySplits, bits: np.ndarray) -> None:
@@ -361,7 +352,7 @@ class Worker(Role):
             gradient_kernels.sum_rows(self._grads, self._hesses, rows, steps.leaf_grad, steps.leaf_hess, of_leaf)
 
         sizes = [len(self._train.rows(leaf)) for leaf in leaves]
-        self._all_in_groups(add_up, list(zip(leaves, sums, strict=True)), sizes)
+        map_in_groups(self._side_by_side, add_up, list(zip(leaves, sums, strict=True)), sizes)
         self.send(COORDINATOR, PushLeafSums(tree=tree, sums=sums))
 
     def _close(self, tree: int, leaves: list[int], steps: Steps):
