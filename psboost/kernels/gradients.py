@@ -1,31 +1,39 @@
 """Knows margins, labels and integer rounding; does not know trees."""
 
-import math
-
 import numpy as np
 
 from psboost.kernels.compile import IN, OUT, float32, float64, inline, int32, int64, kernel, uint64, void
+from psboost.kernels.doubles import exp, floor, fraction
 
-_HALF = 1.0 / 4294967296.0  # 2^-32: a 32-bit word as a fraction of 1
+_MOST = 700.0  # a greater margin has the same probability, to 300 digits
+_GOLDEN = 0x9E3779B97F4A7C15
 
 
 @inline
 def _mix(x):
-    """SplitMix64's finaliser (Steele, Lea, Flood 2014): 64 well mixed bits of x."""
+    """64 well mixed bits of x."""
     x = (x ^ (x >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> uint64(27))) * uint64(0x94D049BB133111EB)
     return x ^ (x >> uint64(31))
 
 
+@inline
+def _logistic(margin, label, weight):
+    """grad, hess of a row."""
+    p = 1.0 / (1.0 + exp(min(max(-float64(margin), -_MOST), _MOST)))
+    return (p - label) * weight, max(p * (1.0 - p), 1e-16) * weight
+
+
 @kernel(void(IN[float32], IN[float64], IN[float64], OUT[float64], OUT[float64]))
 def logistic_gradients(margins, labels, weights, grads, hesses):
     """grad = (p - y) w and hess = p (1 - p) w of the log loss, p = 1 / (1 + exp(-margin)). A single weight is all rows'."""
-    step = int64(len(weights) > 1)
-    for i in range(len(labels)):
-        p = 1.0 / (1.0 + math.exp(-float64(margins[i])))
-        weight = weights[step * i]
-        grads[i] = (p - labels[i]) * weight
-        hesses[i] = max(p * (1.0 - p), 1e-16) * weight
+    if len(weights) == 1:  # a loop of its own, which is vectorised
+        weight = weights[0]
+        for i in range(len(labels)):
+            grads[i], hesses[i] = _logistic(margins[i], labels[i], weight)
+    else:
+        for i in range(len(labels)):
+            grads[i], hesses[i] = _logistic(margins[i], labels[i], weights[i])
 
 
 @kernel(void(IN[float32], IN[float64], IN[float64], OUT[float64], OUT[float64]))
@@ -42,19 +50,16 @@ def squared_gradients(margins, labels, weights, grads, hesses):
 def round_gradients(grads, hesses, grad_step, hess_step, key, row_offset, packed):
     """packed[i] = (grad / grad_step << 32) + hess / hess_step, rounded up or down at random without bias.
 
-    The random bits are a hash of `key` and the global row number row_offset + i, so they are the same on every grid.
-    hess is at least 1 where it is above 0, so a bin is present exactly when its sum_hess is above 0.
+    The random bits are those of SplitMix64 (Steele, Lea, Flood 2014) that starts from `key`, at the global row number
+    row_offset + i, so they are the same on every grid. hess is at least 1 where it is above 0, so a bin is present exactly
+    when its sum_hess is above 0. Both are at most 2^30 steps.
     """
     per_grad, per_hess = 1.0 / grad_step, 1.0 / hess_step
     for i in range(len(grads)):
-        word = _mix(key ^ _mix(uint64(row_offset + i)))
-        up_grad = float64(word >> uint64(32)) * _HALF
-        up_hess = float64(word & uint64(0xFFFFFFFF)) * _HALF
-        grad = int64(math.floor(grads[i] * per_grad + up_grad))
-        hess = int64(math.floor(hesses[i] * per_hess + up_hess))
-        if hess < 1 and hesses[i] > 0.0:
-            hess = int64(1)
-        packed[i] = grad * int64(4294967296) + hess
+        word = _mix(key + uint64(row_offset + i) * uint64(_GOLDEN))
+        grad = floor(grads[i] * per_grad + fraction(word >> uint64(32)))
+        hess = floor(hesses[i] * per_hess + fraction(word & uint64(0xFFFFFFFF)))
+        packed[i] = (grad << int64(32)) + max(hess, int64(hesses[i] > 0.0))
 
 
 @kernel(void(IN[float64], IN[float64], IN[int32], float64, float64, OUT[int64]))

@@ -6,7 +6,7 @@ MASK = 2**64 - 1
 
 
 def mix(x):
-    """64 well mixed bits of x: SplitMix64's finaliser."""
+    """64 well mixed bits of x: the end of SplitMix64."""
     x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & MASK
     x = (x ^ (x >> 27)) * 0x94D049BB133111EB & MASK
     return x ^ (x >> 31)
@@ -30,7 +30,7 @@ def round_gradients(rows, grad_step, hess_step, key, row_offset):
     """[(grad, hess)] in whole steps; a fraction f is rounded up with probability f."""
     rounded = []
     for i, (grad, hess) in enumerate(rows):
-        word = mix(key ^ mix((row_offset + i) & MASK))
+        word = mix((key + (row_offset + i) * 0x9E3779B97F4A7C15) & MASK)
         whole_grad = math.floor(grad / grad_step + (word >> 32) / 2**32)
         whole_hess = math.floor(hess / hess_step + (word & 0xFFFFFFFF) / 2**32)
         rounded.append((whole_grad, max(whole_hess, 1) if hess > 0 else whole_hess))
