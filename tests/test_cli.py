@@ -172,6 +172,7 @@ def test_one_process_compiles_and_the_others_wait_and_say_so(tmp_path, monkeypat
         if lock.locked():
             lock.release()
 
+    monkeypatch.setattr(prepare, "_compile", compile_slowly)
     monkeypatch.setattr(prepare, "_import_kernels", compile_slowly)
     threads = [threading.Thread(target=prepare.prepare, args=(said.append,)) for _ in range(3)]
     for thread in threads:
@@ -189,11 +190,11 @@ def test_compiling_that_fails_is_tried_again(tmp_path, monkeypatch):
     def fail():
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(prepare, "_import_kernels", fail)
+    monkeypatch.setattr(prepare, "_compile", fail)
     with pytest.raises(KeyboardInterrupt):
         prepare.prepare(None)
     said = []
-    monkeypatch.setattr(prepare, "_import_kernels", lambda: None)
+    monkeypatch.setattr(prepare, "_compile", lambda: None)
     prepare.prepare(said.append)
     prepare.prepare(said.append)
     assert len(said) == 1 and said[0].startswith("compiling")

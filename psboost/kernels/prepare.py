@@ -3,15 +3,22 @@
 import fcntl
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 from psboost.kernels import CACHE_FOLDER
 
+if TYPE_CHECKING:
+    from psboost.kernels.compile import Claims
+
 _NO_KERNELS = ("__init__", "compile", "prepare")
+_MOST_PROCESSES = 8
 
 
 def to_stderr(text: str) -> None:
@@ -37,12 +44,42 @@ def prepare(say: Callable[[str], None] | None = to_stderr) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX)
         if say is not None and not compiled.exists():
             say("compiling, once for this installation (under a minute)")
-        _import_kernels()
+        _compile()
         compiled.touch()
 
 
-def _import_kernels() -> None:
-    names = sorted(path.stem for path in Path(__file__).parent.glob("*.py"))
+def _compile() -> None:
+    """Compiles all kernels in as many processes as there are cores, and has them all in this one."""
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with TemporaryDirectory() as folder:
+        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import compile_some; compile_some({folder!r}, True)"
+        helpers = [
+            subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL)
+            for _ in range(min(n_cores, _MOST_PROCESSES) - 1 if sys.executable else 0)
+        ]
+        try:
+            claims = compile_some(folder)
+            for helper in helpers:
+                helper.wait()
+        finally:
+            for helper in helpers:
+                helper.kill()
+                helper.wait()
+    with _interrupts_wait():
+        claims.compile_left()
+
+
+def compile_some(folder: str, backwards: bool = False) -> "Claims":
+    """Imports all kernels and compiles those that no other process has claimed in `folder`."""
+    from psboost.kernels.compile import Claims
+
+    with Claims(Path(folder)) as claims:
+        _import_kernels(backwards)
+    return claims
+
+
+def _import_kernels(backwards: bool = False) -> None:
+    names = sorted((path.stem for path in Path(__file__).parent.glob("*.py")), reverse=backwards)
     for name in names:
         if name not in _NO_KERNELS:
             with _interrupts_wait():

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from psboost.kernels.compile import Claims, int64, kernel
 from psboost.kernels.prepare import _interrupts_wait
 
 
@@ -38,3 +39,18 @@ def test_other_threads_have_none():
     thread.start()
     thread.join()
     assert not failures
+
+
+def test_a_kernel_is_compiled_by_who_claims_it_first(tmp_path):
+    def twice(x):
+        return 2 * x
+
+    kernels = []
+    for _ in range(2):
+        with Claims(tmp_path) as claims:
+            kernels.append(kernel([int64(int64)])(twice))
+    first, second = kernels
+    assert len(first.signatures) == 1 and not second.signatures
+    claims.compile_left()
+    assert second.signatures == first.signatures and first(4) == second(4) == 8
+    assert kernel(int64(int64))(twice).signatures == first.signatures
