@@ -90,8 +90,13 @@ def rounding_key(seed: int, tree: int) -> np.uint64:
     return np.uint64(digest[0])
 
 
+def packed_rows(grad_bits: int, n_rows: int) -> np.ndarray:
+    """Room for the grad and hess of n_rows rows (kernels.packed_rows)."""
+    return np.empty(n_rows, np.int32 if grad_bits <= 16 else np.int64)
+
+
 def round_gradients(grads, hesses, steps: Steps, key: np.uint64, row_offset: int, *, packed=None) -> np.ndarray:
-    """int64 (n_rows): grad and hess of each row as integers, packed as (grad << 32) + hess; in `packed`, if it is given."""
+    """Grad and hess of each row as integers, packed; in `packed`, if it is given, else in int64 (n_rows)."""
     packed = np.empty(len(grads), np.int64) if packed is None else packed
     kernels.round_gradients(grads, hesses, steps.grad, steps.hess, key, row_offset, packed)
     return packed
@@ -99,4 +104,4 @@ def round_gradients(grads, hesses, steps: Steps, key: np.uint64, row_offset: int
 
 def hesses_of(packed: np.ndarray) -> np.ndarray:
     """int64: the hessians of rows that round_gradients packed."""
-    return packed & np.int64(0xFFFFFFFF)
+    return packed.astype(np.int64) & np.int64((1 << 4 * packed.itemsize) - 1)

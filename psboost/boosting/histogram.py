@@ -120,7 +120,7 @@ class HistogramBuilder(ABC):
 
     @abstractmethod
     def sum(self, rows: np.ndarray, packed: np.ndarray) -> NodeSums:
-        """The sums of the node that holds `rows` (int32), each row's grad and hess packed (int64)."""
+        """The sums of the node that holds `rows` (int32), each row's grad and hess packed (kernels.packed_rows)."""
 
     def build(self, rows_of_nodes: list[np.ndarray], living: list[np.ndarray], packed: np.ndarray):
         """Histograms of nodes, given each one's rows (int32) and living features (int32 ascending); and their totals.
@@ -202,8 +202,7 @@ class SparseBuilder(HistogramBuilder):
         acc = self._acc(pairs)
         if self._is_by_bins(n_stored):
             values = self._values_of_all(rows, packed)
-            by_bins = kernels.build_pairs_by_bins if pairs else kernels.build_by_bins
-            by_bins(self._posting_offsets, self._posting_rows, values, acc)
+            kernels.build_by_bins(self._posting_offsets, self._posting_rows, values, pairs, acc)
             self._dirty = acc, None
         else:
             by_rows = kernels.build_pairs if pairs else kernels.build
@@ -228,7 +227,7 @@ class SparseBuilder(HistogramBuilder):
         n_rows = len(self._indptr) - 1
         if len(rows) == n_rows:
             return packed
-        values = np.zeros(n_rows, np.int64)
+        values = np.zeros(n_rows, packed.dtype)
         values[rows] = packed[rows]
         return values
 

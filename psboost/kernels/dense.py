@@ -6,6 +6,7 @@
 """
 
 from psboost.kernels.compile import IN, OUT, inline, int32, int64, kernel, uint8, uint16, uint64, void
+from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import load_word, prefetch
 
 _CODES = (uint8, uint16)
@@ -38,7 +39,7 @@ def _add_pairs(cells, n_features, bin_offsets, rows, begin, end, packed, acc):
     """The same straight into pairs, for values too wide to be added while packed."""
     for i in range(begin, end):
         row = uint64(rows[i])
-        grad, hess = packed[row] >> int64(32), packed[row] & int64(_LOW)
+        grad, hess = grad_and_hess(packed, row)
         for f in range(n_features):
             cell = int64(cells[row * n_features + f])
             if cell < bin_offsets[f + uint64(1)] - bin_offsets[f]:
@@ -65,9 +66,15 @@ def _move(bin_offsets, stride, pairs, wide, acc):
             wide[slot] = 0  # of the cells that are not stored
 
 
-@kernel([void(IN[code], int64, IN[int32], IN[int32], IN[int64], int64, OUT[int64], OUT[int64]) for code in _CODES])
+@kernel(
+    [
+        void(IN[code], int64, IN[int32], IN[int32], IN[width], int64, OUT[int64], OUT[int64])
+        for code in _CODES
+        for width in WIDTHS
+    ]
+)
 def build_dense(cells, stride, bin_offsets, rows, packed, n_fit, wide, acc):
-    """acc[b] += packed[row] for every bin b that a row of `rows` holds (kernels.histograms says what packed and pairs are).
+    """acc[b] += packed[row] for every bin b that a row of `rows` holds (kernels.histograms says what slots and pairs are).
 
     n_fit  so many rows' sums certainly fit one slot; with fewer than there are rows, acc is in pairs
     wide   n_features * stride slots, all 0 before and after  # OUT
@@ -87,7 +94,7 @@ def build_dense(cells, stride, bin_offsets, rows, packed, n_fit, wide, acc):
                 prefetch(cells, ahead * n_features)
                 prefetch(cells, ahead * n_features + n_features - uint64(1))
             row = uint64(rows[i])
-            value, base, slot = packed[row], row * n_features, uint64(0)
+            value, base, slot = as_slot(packed, row), row * n_features, uint64(0)
             for at in range(base, base + n_whole, uint64(8)):  # eight cells by one load
                 word = load_word(cells, at)
                 wide[slot + (word & _BYTE)] += value

@@ -4,6 +4,7 @@ import numpy as np
 
 from psboost.kernels.compile import IN, OUT, float32, float64, inline, int32, int64, kernel, uint64, void
 from psboost.kernels.doubles import exp, floor, fraction
+from psboost.kernels.packed_rows import WIDTHS, pack
 
 _MOST = 700.0  # a greater margin has the same probability, to 300 digits
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -46,30 +47,28 @@ def squared_gradients(margins, labels, weights, grads, hesses):
         hesses[i] = weight
 
 
-@kernel(void(IN[float64], IN[float64], float64, float64, uint64, int64, OUT[int64]))
+@kernel([void(IN[float64], IN[float64], float64, float64, uint64, int64, OUT[width]) for width in WIDTHS])
 def round_gradients(grads, hesses, grad_step, hess_step, key, row_offset, packed):
-    """packed[i] = (grad / grad_step << 32) + hess / hess_step, rounded up or down at random without bias.
+    """Packs grad / grad_step and hess / hess_step (kernels.packed_rows), rounded up or down at random without bias.
 
     The random bits are those of SplitMix64 (Steele, Lea, Flood 2014) that starts from `key`, at the global row number
     row_offset + i, so they are the same on every grid. hess is at least 1 where it is above 0, so a bin is present exactly
-    when its sum_hess is above 0. Both are at most 2^30 steps.
+    when its sum_hess is above 0. Both are at most 2^30 steps or, in int32, 2^15; and a grad of 2^15, for which a row must be
+    as wrong as can be, then becomes 2^15 - 1.
     """
     per_grad, per_hess = 1.0 / grad_step, 1.0 / hess_step
     for i in range(len(grads)):
         word = _mix(key + uint64(row_offset + i) * uint64(_GOLDEN))
         grad = floor(grads[i] * per_grad + fraction(word >> uint64(32)))
         hess = floor(hesses[i] * per_hess + fraction(word & uint64(0xFFFFFFFF)))
-        packed[i] = (grad << int64(32)) + max(hess, int64(hesses[i] > 0.0))
+        packed[i] = pack(grad, max(hess, int64(hesses[i] > 0.0)), packed)
 
 
 @kernel(void(IN[float64], IN[float64], IN[int32], float64, float64, OUT[int64]))
-def sum_rows(grads, hesses, rows, grad_step, hess_step, sums):
-    """Adds grad / grad_step and hess / hess_step of `rows`, each rounded to the nearest integer, to sums[0:2]."""
+def sum_by_node(grads, hesses, node_of_row, grad_step, hess_step, sums):
+    """Adds grad / grad_step and hess / hess_step of each row, rounded to the nearest integer, to the pair of its node."""
     per_grad, per_hess = 1.0 / grad_step, 1.0 / hess_step
-    sum_grad, sum_hess = int64(0), int64(0)
-    for i in range(uint64(len(rows))):
-        row = uint64(rows[i])
-        sum_grad += int64(np.rint(grads[row] * per_grad))
-        sum_hess += int64(np.rint(hesses[row] * per_hess))
-    sums[0] += sum_grad
-    sums[1] += sum_hess
+    for row in range(uint64(len(node_of_row))):
+        pair = uint64(2) * uint64(node_of_row[row])
+        sums[pair] += int64(np.rint(grads[row] * per_grad))
+        sums[pair + uint64(1)] += int64(np.rint(hesses[row] * per_hess))

@@ -1,7 +1,7 @@
 """Knows bin ids and sums of gradients; does not know features' names, gains or messages.
 
-A packed value holds two sums in one int64: (grad << 32) + hess, 0 <= hess < 2^32, so one addition adds both. Whoever
-calls sees to it that neither half overflows, and takes pairs where one might.
+A packed slot holds two sums in one int64: (grad << 32) + hess, 0 <= hess < 2^32, so one addition adds both. Whoever
+calls sees to it that neither half overflows, and takes pairs where one might. `packed` rows: as in kernels.packed_rows.
 
     rows      [ 3 | 7 | 9 ]                  rows of one node
     indptr    row -> its bins                bins [ 0 4 17 | 0 5 | ... ]
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint64, void
+from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import prefetch
 
 _LOW = 0xFFFFFFFF
@@ -42,10 +43,30 @@ class NodeHistogram(NamedTuple):
 NODE_HISTOGRAM = types.NamedTuple((OUT[int32], OUT[int32], OUT[int32], OUT[int64]), NodeHistogram)
 
 
+@inline
+def read(sums, pairs, k):
+    """grad, hess of slot k."""
+    if pairs:
+        slot = uint64(2) * uint64(k)
+        return sums[slot], sums[slot + uint64(1)]
+    value = sums[uint64(k)]
+    return value >> int64(32), value & int64(_LOW)
+
+
+@inline
+def _write(grad, hess, pairs, k, sums):
+    """Sets slot k."""
+    if pairs:
+        slot = uint64(2) * uint64(k)
+        sums[slot], sums[slot + uint64(1)] = grad, hess
+    else:
+        sums[uint64(k)] = (grad << int64(32)) + hess
+
+
 # The asking stands in each kernel anew: as a function, though inlined, it makes them up to five times slower.
 
 
-@kernel(void(IN[int64], IN[int32], IN[int32], IN[int64], OUT[int64]))
+@kernel([void(IN[int64], IN[int32], IN[int32], IN[width], OUT[int64]) for width in WIDTHS])
 def build(indptr, bins, rows, packed, acc):
     """acc[b] += packed[row] for every bin b that a row of `rows` holds; acc is packed.
 
@@ -62,12 +83,12 @@ def build(indptr, bins, rows, packed, acc):
             for k in range(uint64(indptr[row]), uint64(indptr[row + _1]), _BINS_PER_LINE):
                 prefetch(bins, k)
         row = uint64(rows[i])
-        value = packed[row]
+        value = as_slot(packed, row)
         for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
             acc[uint64(bins[k])] += value
 
 
-@kernel(void(IN[int64], IN[int32], IN[int32], IN[int64], OUT[int64]))
+@kernel([void(IN[int64], IN[int32], IN[int32], IN[width], OUT[int64]) for width in WIDTHS])
 def build_pairs(indptr, bins, rows, packed, acc):
     """`build` into pairs, for sums that one slot does not hold."""
     n_rows = uint64(len(rows))
@@ -81,35 +102,23 @@ def build_pairs(indptr, bins, rows, packed, acc):
             for k in range(uint64(indptr[row]), uint64(indptr[row + _1]), _BINS_PER_LINE):
                 prefetch(bins, k)
         row = uint64(rows[i])
-        hess = packed[row] & int64(_LOW)
-        grad = packed[row] >> int64(32)
+        grad, hess = grad_and_hess(packed, row)
         for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
             slot = _2 * uint64(bins[k])
             acc[slot] += grad
             acc[slot + _1] += hess
 
 
-@kernel(void(IN[int64], IN[int32], IN[int64], OUT[int64]))
-def build_by_bins(posting_offsets, posting_rows, packed, acc):
-    """acc[b] = the sum of packed over the rows of bin b, for every bin; acc is packed."""
-    for b in range(len(posting_offsets) - 1):
-        value = int64(0)
-        for k in range(uint64(posting_offsets[b]), uint64(posting_offsets[b + 1])):
-            value += packed[uint64(posting_rows[k])]
-        acc[b] = value
-
-
-@kernel(void(IN[int64], IN[int32], IN[int64], OUT[int64]))
-def build_pairs_by_bins(posting_offsets, posting_rows, packed, acc):
-    """`build_by_bins` into pairs."""
+@kernel([void(IN[int64], IN[int32], IN[width], boolean, OUT[int64]) for width in WIDTHS])
+def build_by_bins(posting_offsets, posting_rows, packed, pairs, acc):
+    """Sets every bin of `acc`, packed or in pairs, to the sums over its rows."""
     for b in range(len(posting_offsets) - 1):
         grad, hess = int64(0), int64(0)
         for k in range(uint64(posting_offsets[b]), uint64(posting_offsets[b + 1])):
-            value = packed[uint64(posting_rows[k])]
-            grad += value >> int64(32)
-            hess += value & int64(_LOW)
-        acc[2 * b] = grad
-        acc[2 * b + 1] = hess
+            grad_of_row, hess_of_row = grad_and_hess(packed, uint64(posting_rows[k]))
+            grad += grad_of_row
+            hess += hess_of_row
+        _write(grad, hess, pairs, b, acc)
 
 
 @kernel(int64(IN[int32], IN[int64], IN[int64], int64, OUT[int64]))
@@ -147,39 +156,18 @@ def clear_pairs(bins, first_bin, acc):
         acc[slot + uint64(1)] = 0
 
 
-@kernel(void(IN[int32], IN[int64], OUT[int64]))
+@kernel([void(IN[int32], IN[width], OUT[int64]) for width in WIDTHS])
 def sum_packed(rows, packed, sums):
     """Sets sums[0:5] to the grads, the hesses and the absolute grads of `rows`; the greatest absolute grad and hess."""
     grads, hesses, sizes, most_grad, most_hess = int64(0), int64(0), int64(0), int64(0), int64(0)
     for k in range(len(rows)):
-        value = packed[uint64(rows[k])]
-        grad = value >> int64(32)
-        hess, size = value & int64(_LOW), abs(grad)
+        grad, hess = grad_and_hess(packed, uint64(rows[k]))
+        size = abs(grad)
         grads += grad
         hesses += hess
         sizes += size
         most_grad, most_hess = max(most_grad, size), max(most_hess, hess)
     sums[0], sums[1], sums[2], sums[3], sums[4] = grads, hesses, sizes, most_grad, most_hess
-
-
-@inline
-def read(sums, pairs, k):
-    """grad, hess of slot k."""
-    if pairs:
-        slot = uint64(2) * uint64(k)
-        return sums[slot], sums[slot + uint64(1)]
-    value = sums[uint64(k)]
-    return value >> int64(32), value & int64(_LOW)
-
-
-@inline
-def _write(grad, hess, pairs, k, sums):
-    """Sets slot k."""
-    if pairs:
-        slot = uint64(2) * uint64(k)
-        sums[slot], sums[slot + uint64(1)] = grad, hess
-    else:
-        sums[uint64(k)] = (grad << int64(32)) + hess
 
 
 @kernel(int64(IN[int32], IN[int32], IN[int64], boolean, int64, OUT[int32], OUT[int64], OUT[int64]))

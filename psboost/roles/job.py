@@ -86,7 +86,11 @@ class Job(Grid):
 
     def steps(self, bounds: Bounds, n_rows: int) -> Steps:
         """The fixed-point steps of a tree, from its gradients' bounds and the rows of all shards."""
-        return steps_for(bounds, bits_for(self.parameters.grad_bits, n_rows), n_rows)
+        return steps_for(bounds, self.grad_bits(n_rows), n_rows)
+
+    def grad_bits(self, n_rows: int) -> int:
+        """Bits of a row's grad and hess, of so many rows in all shards."""
+        return bits_for(self.parameters.grad_bits, n_rows)
 
     def renews_cut_points(self, tree: int) -> bool:
         """Whether this tree has cut points of its own. The first one's are those that were found before it: its hessians

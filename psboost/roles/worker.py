@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from psboost.boosting.fixed_point import Steps, hesses_of, round_gradients, rounding_key
+from psboost.boosting.fixed_point import Steps, hesses_of, packed_rows, round_gradients, rounding_key
 from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.losses import Bounds
@@ -196,7 +196,7 @@ class Worker(Role):
         self._bounds = job.loss.bounds(deal.max_weight, deal.max_label)
         self._margins = np.zeros(self._n_rows, np.float32)
         self._grads, self._hesses = np.empty(self._n_train), np.empty(self._n_train)
-        self._packed = np.empty(self._n_train, np.int64)
+        self._packed = packed_rows(job.grad_bits(deal.n_rows), self._n_train)
         self._node_of_row = np.zeros(self._n_rows, np.int32)
         self._train = RowPartition(0, self._n_train, self._node_of_row)
         self._eval = RowPartition(self._n_train, self._n_rows, self._node_of_row)
@@ -345,14 +345,15 @@ class Worker(Role):
     # --- the end of a tree
 
     def _push_leaf_sums(self, tree: int, leaves: list[int], steps: Steps) -> None:
-        sums = np.zeros((len(leaves), 2), np.int64)
+        def add_up(rows: slice) -> np.ndarray:
+            sums = np.zeros((leaves[-1] + 1, 2), np.int64)
+            gradient_kernels.sum_by_node(
+                self._grads[rows], self._hesses[rows], self._node_of_row[rows], steps.leaf_grad, steps.leaf_hess,
+                sums.reshape(-1),
+            )  # fmt: skip
+            return sums
 
-        def add_up(leaf: int, of_leaf: np.ndarray) -> None:
-            rows = self._train.rows(leaf)
-            gradient_kernels.sum_rows(self._grads, self._hesses, rows, steps.leaf_grad, steps.leaf_hess, of_leaf)
-
-        sizes = [len(self._train.rows(leaf)) for leaf in leaves]
-        map_in_groups(self._side_by_side, add_up, list(zip(leaves, sums, strict=True)), sizes)
+        sums = sum(self._all(add_up, self._chunks))[leaves]
         self.send(COORDINATOR, PushLeafSums(tree=tree, sums=sums))
 
     def _close(self, tree: int, leaves: list[int], steps: Steps):

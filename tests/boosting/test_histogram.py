@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from psboost.boosting.fixed_point import packed_rows
 from psboost.boosting.histogram import DenseBuilder, HistogramMerger, Histograms, SparseBuilder, Total
+from tests.naive import gradients as naive_gradients
 from tests.naive import histograms as naive
 
 quick = settings(max_examples=60, deadline=None)
@@ -20,7 +22,7 @@ def make_block(seed, n_rows, grad_bits=16):
     for _ in range(n_rows):
         stored = [f for f in (0, 2, 3, 4) if rng.random() < 0.6]
         rows.append([int(rng.integers(BIN_OFFSETS[f], BIN_OFFSETS[f + 1])) for f in stored])
-    most = 2 ** min(grad_bits - 1, 30)
+    most = 2 ** min(grad_bits - 1, 30) - 1
     values = [(int(rng.integers(-most, most + 1)), int(rng.integers(1, most + 1))) for _ in rows]
     return rows, [(0, 0) if rng.random() < 0.1 else value for value in values]
 
@@ -31,8 +33,10 @@ def csr(rows):
     return indptr, np.array([b for row in rows for b in row], np.int32)
 
 
-def pack(values):
-    return np.array([(grad << 32) + hess for grad, hess in values], np.int64)
+def pack(values, grad_bits=32):
+    packed = packed_rows(grad_bits, len(values))
+    packed[:] = [naive_gradients.pack(*value, 4 * packed.itemsize) for value in values]
+    return packed
 
 
 def builder(rows, n_bins=20, bin_offsets=BIN_OFFSETS):
@@ -94,7 +98,7 @@ def test_nodes_built_on_every_path(seed, n_rows, grad_bits, n_nodes, make):
     ]
     one = make(rows)
     for _ in range(2):  # the accumulators are clean again after a call
-        histograms, totals = one.build(members, living, pack(values))
+        histograms, totals = one.build(members, living, pack(values, grad_bits))
         assert dicts(histograms) == expected
         assert totals.tolist() == [list(naive.sums(which.tolist(), values)) for which in members]
 
@@ -104,10 +108,10 @@ def test_a_dense_block_of_more_rows_than_are_added_at_once(grad_bits):
     rows, values = make_block(1, 10_000, grad_bits)
     which = [np.arange(len(rows), dtype=np.int32), np.arange(1, 9_000, 2, dtype=np.int32)]
     one = dense_builder(rows, np.uint8)
-    histograms, _ = one.build(which, [ALL, ALL], pack(values))
+    histograms, _ = one.build(which, [ALL, ALL], pack(values, grad_bits))
     assert dicts(histograms) == [naive.build(rows, part.tolist(), values) for part in which]
     needs_pairs = sum(abs(grad) for grad, _ in values) >= 2**31
-    assert one.sum(which[0], pack(values)).pairs == needs_pairs == (grad_bits == 32)
+    assert one.sum(which[0], pack(values, grad_bits)).pairs == needs_pairs == (grad_bits == 32)
 
 
 @pytest.mark.parametrize("order", ["ascending", "descending"])

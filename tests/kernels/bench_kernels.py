@@ -67,9 +67,8 @@ def test_build_by_rows(benchmark, data, pairs):
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["packed", "pairs"])
 def test_build_by_bins(benchmark, data, pairs):
-    kernel = histograms.build_pairs_by_bins if pairs else histograms.build_by_bins
     acc = np.zeros((1 + pairs) * data.n_bins, np.int64)
-    benchmark(kernel, data.posting_offsets, data.posting_rows, data.packed, acc)
+    benchmark(histograms.build_by_bins, data.posting_offsets, data.posting_rows, data.packed, pairs, acc)
 
 
 def _node(data, rows=None):

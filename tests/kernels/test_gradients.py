@@ -70,6 +70,10 @@ def test_rounding(kernels, rows, grad_bits, hess_bits, key, row_offset):
     kernels.round_gradients(*columns(rows), *steps, np.uint64(key), row_offset, packed)
     expected = naive.round_gradients(rows, *steps, key, row_offset)
     assert packed.tolist() == [naive.pack(*row) for row in expected]
+    if max(-grad_bits, -hess_bits) <= 15:
+        halves = packed.astype(np.int32)
+        kernels.round_gradients(*columns(rows), *steps, np.uint64(key), row_offset, halves)
+        assert halves.tolist() == [naive.pack(*row, 16) for row in expected]
     assert [(value >> 32, value & 0xFFFFFFFF) for value in packed.tolist()] == expected
     for (grad, hess), (whole_grad, whole_hess) in zip(rows, expected, strict=True):
         assert abs(whole_grad - grad / steps[0]) <= 1
@@ -112,9 +116,9 @@ def test_rounding_has_no_bias():
 @WAYS
 @quick
 @given(gradient_rows(), STEPS, STEPS, st.data())
-def test_sums_of_rows(kernels, rows, grad_step, hess_step, data):
-    which = data.draw(st.lists(st.integers(0, len(rows) - 1), unique=True)) if rows else []
-    sums = np.array([3, 4])
-    kernels.sum_rows(*columns(rows), np.array(which, np.int32), grad_step, hess_step, sums)
-    expected = naive.sum_rows(rows, which, grad_step, hess_step)
-    assert sums.tolist() == [3 + expected[0], 4 + expected[1]]
+def test_sums_by_node(kernels, rows, grad_step, hess_step, data):
+    node_of_row = data.draw(st.lists(st.integers(0, 2), min_size=len(rows), max_size=len(rows)))
+    sums = np.arange(6)
+    kernels.sum_by_node(*columns(rows), np.array(node_of_row, np.int32), grad_step, hess_step, sums)
+    expected = naive.sum_by_node(rows, node_of_row, 3, grad_step, hess_step)
+    np.testing.assert_array_equal(sums.reshape(3, 2), np.arange(6).reshape(3, 2) + expected)

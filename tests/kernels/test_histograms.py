@@ -14,9 +14,11 @@ WAYS = pytest.mark.parametrize("kernels", both_ways(histograms), ids=["compiled"
 quick = settings(max_examples=60, deadline=None)
 N_BINS = 12
 BIN_OFFSETS = np.array([0, 3, 3, 4, 8, 12], np.int32)  # feature 1 has no bins
-GRADS = st.integers(-(2**15), 2**15)
+GRADS = st.integers(-(2**15), 2**15 - 1)
+HALF_BITS = {np.int32: 16, np.int64: 32}
 HESSES = st.one_of(st.just(0), st.integers(1, 2**15))
 VALUES = st.tuples(GRADS, HESSES).map(lambda pair: pair if pair[1] else (0, 0))
+WIDTHS = st.sampled_from([np.int32, np.int64])
 FEATURES = st.sets(st.integers(0, len(BIN_OFFSETS) - 2)).map(sorted)
 
 
@@ -29,10 +31,10 @@ def blocks(draw):
     return rows, values, which
 
 
-def arrays(rows, values, which):
+def arrays(rows, values, which, width=np.int64):
     indptr = np.zeros(len(rows) + 1, np.int64)
     np.cumsum([len(row) for row in rows], out=indptr[1:])
-    packed = np.array([naive_gradients.pack(*value) for value in values], np.int64)
+    packed = np.array([naive_gradients.pack(*value, HALF_BITS[width]) for value in values], width)
     return indptr, np.array([b for row in rows for b in row], np.int32), np.array(which, np.int32), packed
 
 
@@ -60,23 +62,20 @@ def as_lists(histogram):
 
 @WAYS
 @quick
-@given(blocks(), FEATURES, st.integers(0, 3))
-def test_build_and_extract(kernels, block, features, begin):
-    indptr, bins, which, packed = arrays(*block)
+@given(blocks(), FEATURES, st.integers(0, 3), WIDTHS)
+def test_build_and_extract(kernels, block, features, begin, width):
+    indptr, bins, which, packed = arrays(*block, width)
     living = {b for f in features for b in range(BIN_OFFSETS[f], BIN_OFFSETS[f + 1])}
     expected = naive.restrict(naive.build(*block[0:1], block[2], block[1]), living)
     features = np.array(features, np.int32)
 
     posting_offsets, posting_rows = postings(block[0])
-    in_node = np.zeros(len(packed), np.int64)
+    in_node = np.zeros(len(packed), width)
     in_node[which] = packed[which]
-    for pairs, by_rows, by_bins in (
-        (False, kernels.build, kernels.build_by_bins),
-        (True, kernels.build_pairs, kernels.build_pairs_by_bins),
-    ):
+    for pairs, by_rows in ((False, kernels.build), (True, kernels.build_pairs)):
         acc, again = np.zeros(N_BINS * (1 + pairs), np.int64), np.full(N_BINS * (1 + pairs), 77)
         by_rows(indptr, bins, which, packed, acc)
-        by_bins(posting_offsets, posting_rows, in_node, again)
+        kernels.build_by_bins(posting_offsets, posting_rows, in_node, pairs, again)
         np.testing.assert_array_equal(acc, again)
         out = empty_lists(begin + N_BINS)
         end = kernels.extract(features, BIN_OFFSETS, acc, pairs, begin, *out)
@@ -87,9 +86,9 @@ def test_build_and_extract(kernels, block, features, begin):
 
 @WAYS
 @quick
-@given(blocks())
-def test_sums_of_a_node(kernels, block):
-    _, _, which, packed = arrays(*block)
+@given(blocks(), WIDTHS)
+def test_sums_of_a_node(kernels, block, width):
+    _, _, which, packed = arrays(*block, width)
     sums = np.array([-5, 7, 9, 11, 13])
     kernels.sum_packed(which, packed, sums)
     values = block[1]

@@ -37,14 +37,12 @@ def round_gradients(rows, grad_step, hess_step, key, row_offset):
     return rounded
 
 
-def sum_rows(rows, which, grad_step, hess_step):
-    """(grad, hess) of the rows in `which`, each rounded to the nearest step."""
-    return (
-        sum(round(rows[row][0] / grad_step) for row in which),
-        sum(round(rows[row][1] / hess_step) for row in which),
-    )
+def sum_by_node(rows, node_of_row, n_nodes, grad_step, hess_step):
+    """[(grad, hess)] of each node's rows, each row's rounded to the nearest step."""
+    of_nodes = [[row for row, own in zip(rows, node_of_row, strict=True) if own == node] for node in range(n_nodes)]
+    return [(sum(round(g / grad_step) for g, _ in own), sum(round(h / hess_step) for _, h in own)) for own in of_nodes]
 
 
-def pack(grad, hess):
-    """Both in one signed 64-bit integer."""
-    return (grad << 32) + hess
+def pack(grad, hess, half_bits=32):
+    """Both in one signed integer, in halves of so many bits; a grad that is too large becomes the largest."""
+    return (min(grad, 2 ** (half_bits - 1) - 1) << half_bits) + hess
