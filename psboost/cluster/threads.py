@@ -1,10 +1,11 @@
 """Knows how a worker's work is shared out to threads; does not know the work."""
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
+from queue import SimpleQueue
 from typing import Any
 
 
@@ -18,12 +19,23 @@ def default_threads(n_workers: int) -> int:
 def side_by_side(n_threads: int, name: str) -> Iterator[Callable[..., Iterable]]:
     """A `map` that calls its function in n_threads threads, the caller's among them.
 
-    Each takes the next item when it is done with one, so that items need not be alike.
+    Each takes the next item when it is done with one, so that items need not be alike. A call takes half the time of one
+    that goes through concurrent.futures: a tree makes dozens, each of a millisecond or two.
     """
     if n_threads == 1:
         yield map
         return
-    pool = ThreadPoolExecutor(n_threads - 1, thread_name_prefix=name)
+    tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    ended: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def help_out() -> None:
+        while (work := tasks.get()) is not None:
+            try:
+                work()
+            except BaseException as error:
+                ended.put(error)
+            else:
+                ended.put(None)
 
     def map_in_threads(function: Callable, *iterables: Iterable) -> list:
         items = list(zip(*iterables, strict=False))
@@ -34,17 +46,25 @@ def side_by_side(n_threads: int, name: str) -> Iterator[Callable[..., Iterable]]
             while (turn := next(turns)) < len(items):
                 results[turn] = function(*items[turn])
 
-        others = [pool.submit(work) for _ in range(min(n_threads, len(items)) - 1)]
+        n_others = max(0, min(n_threads, len(items)) - 1)
+        for _ in range(n_others):
+            tasks.put(work)
         try:
             work()
         finally:
-            for other in others:  # they use what the caller would free
-                other.exception()
-        for other in others:
-            other.result()
+            errors = [ended.get() for _ in range(n_others)]  # they use what the caller would free
+        for error in errors:
+            if error is not None:
+                raise error
         return results
 
+    helpers = [threading.Thread(target=help_out, name=f"{name} {i}", daemon=True) for i in range(1, n_threads)]
+    for helper in helpers:
+        helper.start()
     try:
         yield map_in_threads
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        for _ in helpers:
+            tasks.put(None)
+        for helper in helpers:
+            helper.join()
