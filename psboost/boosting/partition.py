@@ -22,6 +22,11 @@ def bits_of(words: np.ndarray, n_rows: int) -> np.ndarray:
     return np.unpackbits(words.view(np.uint8), count=n_rows, bitorder="little")
 
 
+def nodes_of_rows(n_rows: int, max_depth: int) -> np.ndarray:
+    """Each row's node, in as few bytes as hold the nodes of such a tree (0: of any depth): all in the root."""
+    return np.zeros(n_rows, np.uint8 if 0 < max_depth <= 7 else np.int32)
+
+
 def in_groups(items: list, sizes: list[int]) -> list[list]:
     """The items in their order, in groups of GROUP_ROWS or more by their sizes, but for the last."""
     groups, n_rows = [], GROUP_ROWS
@@ -68,7 +73,7 @@ class RowPartition:
     """
 
     def __init__(self, begin: int, end: int, node_of_row: np.ndarray):
-        """`node_of_row` (int32, rows of the whole shard) is shared with the other partitions of the shard."""
+        """`node_of_row` (nodes_of_rows, rows of the whole shard) is shared with the other partitions of the shard."""
         self._begin, self._end = begin, end
         self._node_of_row = node_of_row
         self._rows = [np.empty(end - begin, np.int32) for _ in range(2)]

@@ -46,7 +46,7 @@ class Block(ABC):
     def clear_bits(self, feature: int, begin: int, end: int, node: int, node_of_row, rows, share, bits) -> None:
         """Clears the bit of every row of a node whose bin, counted within the feature, is one of begin .. end.
 
-        node_of_row int32 (n_rows); rows: the node's rows, in int32 arrays; share (i, n): only the i-th of n parts of them,
+        node_of_row (n_rows); rows: the node's rows, in int32 arrays; share (i, n): only the i-th of n parts of them,
         which together are all; bits uint8 (n_rows): 1, or 0 where it is cleared  # OUT
         """
 

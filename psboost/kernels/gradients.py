@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from psboost.kernels.compile import IN, OUT, float32, float64, inline, int32, int64, kernel, uint64, void
+from psboost.kernels.compile import IN, OUT, float32, float64, inline, int64, kernel, uint64, void
 from psboost.kernels.doubles import exp, floor, fraction
 from psboost.kernels.packed_rows import WIDTHS, pack
+from psboost.kernels.routing import NODES
 
 _MOST = 700.0  # a greater margin has the same probability, to 300 digits
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -64,7 +65,7 @@ def round_gradients(grads, hesses, grad_step, hess_step, key, row_offset, packed
         packed[i] = pack(grad, max(hess, int64(hesses[i] > 0.0)), packed)
 
 
-@kernel(void(IN[float64], IN[float64], IN[int32], float64, float64, OUT[int64]))
+@kernel([void(IN[float64], IN[float64], IN[node], float64, float64, OUT[int64]) for node in NODES])
 def sum_by_node(grads, hesses, node_of_row, grad_step, hess_step, sums):
     """Adds grad / grad_step and hess / hess_step of each row, rounded to the nearest integer, to the pair of its node."""
     per_grad, per_hess = 1.0 / grad_step, 1.0 / hess_step

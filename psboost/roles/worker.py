@@ -11,7 +11,7 @@ from psboost.boosting.fixed_point import Steps, hesses_of, packed_rows, round_gr
 from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.losses import Bounds
-from psboost.boosting.partition import CHUNK_ROWS, RowPartition, bits_of, chunks_of, map_in_groups, words_of
+from psboost.boosting.partition import CHUNK_ROWS, RowPartition, bits_of, chunks_of, map_in_groups, nodes_of_rows, words_of
 from psboost.boosting.split import SplitRule, Splits
 from psboost.data import zeros
 from psboost.data.block import bin_offsets_of
@@ -197,7 +197,7 @@ class Worker(Role):
         self._margins = np.zeros(self._n_rows, np.float32)
         self._grads, self._hesses = np.empty(self._n_train), np.empty(self._n_train)
         self._packed = packed_rows(job.grad_bits(deal.n_rows), self._n_train)
-        self._node_of_row = np.zeros(self._n_rows, np.int32)
+        self._node_of_row = nodes_of_rows(self._n_rows, job.parameters.max_depth)
         self._train = RowPartition(0, self._n_train, self._node_of_row)
         self._eval = RowPartition(self._n_train, self._n_rows, self._node_of_row)
         self._chunks = chunks_of(self._n_train, job.n_threads)
