@@ -32,27 +32,28 @@ def prepare(say: Callable[[str], None] | None = to_stderr) -> None:
     The lock is the system's: a process that dies while it compiles leaves nothing that stops the next one.
     """
     compiled = CACHE_FOLDER / "compiled"
-    if compiled.exists():
-        _import_kernels()
-        return
-    with open(CACHE_FOLDER / "lock", "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if say is not None:
-                say("waiting for another process, which is compiling")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if say is not None and not compiled.exists():
-            say("compiling, once for this installation (under a minute)")
-        _compile()
-        compiled.touch()
+    if not compiled.exists():
+        with open(CACHE_FOLDER / "lock", "w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if say is not None:
+                    say("waiting for another process, which is compiling")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            if not compiled.exists():
+                if say is not None:
+                    say("compiling, once for this installation (about a minute)")
+                _compile()
+                compiled.touch()
+    _import_kernels()
 
 
 def _compile() -> None:
     """Compiles all kernels in as many processes as there are cores, and has them all in this one."""
     n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with TemporaryDirectory() as folder:
-        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import compile_some; compile_some({folder!r}, True)"
+        quiet = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN)"  # Ctrl-C: this process ends the others
+        code = f"{quiet}; sys.path[:] = {sys.path!r}; from {__name__} import compile_some; compile_some({folder!r}, True)"
         helpers = [
             subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL)
             for _ in range(min(n_cores, _MOST_PROCESSES) - 1 if sys.executable else 0)
