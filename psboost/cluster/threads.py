@@ -1,6 +1,5 @@
 """Knows how a worker's work is shared out to threads; does not know the work."""
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -8,11 +7,12 @@ from itertools import count
 from queue import SimpleQueue
 from typing import Any
 
+from psboost.cores import n_cores
+
 
 def default_threads(n_workers: int) -> int:
     """Threads of each of n_workers: the cores that this process may use, shared among them."""
-    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, n_cores // n_workers)
+    return max(1, n_cores() // n_workers)
 
 
 @contextmanager

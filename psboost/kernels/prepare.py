@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from psboost.cores import n_cores
 from psboost.kernels import CACHE_FOLDER
 
 if TYPE_CHECKING:
@@ -50,13 +51,12 @@ def prepare(say: Callable[[str], None] | None = to_stderr) -> None:
 
 def _compile() -> None:
     """Compiles all kernels in as many processes as there are cores, and has them all in this one."""
-    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with TemporaryDirectory() as folder:
         quiet = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN)"  # Ctrl-C: this process ends the others
         code = f"{quiet}; sys.path[:] = {sys.path!r}; from {__name__} import compile_some; compile_some({folder!r}, True)"
         helpers = [
             subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL)
-            for _ in range(min(n_cores, _MOST_PROCESSES) - 1 if sys.executable else 0)
+            for _ in range(min(n_cores(), _MOST_PROCESSES) - 1 if sys.executable else 0)
         ]
         try:
             claims = compile_some(folder)
