@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from psboost.boosting.fixed_point import bits_for, greatest_sum, least_rows
+from psboost.boosting.fixed_point import greatest_sum, least_rows
 from psboost.boosting.losses import FLOAT_MAX
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
@@ -78,7 +78,7 @@ class Stock:
             raise DataError(
                 f"{job.data_name}: a row has weight {self.max_weight:g}: scale weights to at most {FLOAT_MAX:g}"
             )
-        bits = bits_for(job.parameters.grad_bits, self.n_rows)
+        bits = job.grad_bits(self.n_rows)
         if job.is_ring and greatest_sum(bits, self.n_rows) > EXACT:
             raise ParameterError(
                 f"mode {job.mode} sums in float64, which is exact up to 2^53 only: with grad_bits={bits}, {self.n_rows} "
