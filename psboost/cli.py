@@ -110,6 +110,7 @@ def _parser() -> argparse.ArgumentParser:
             "--announce", metavar="HOST", help="the host that the others reach this role by, if it is not the one bound"
         )
         made.add_argument("--rank", type=int, default=-1, metavar="N", help="which one to be (any that is free)")
+        made.add_argument("--prepared", action="store_true", help=argparse.SUPPRESS)  # another process saw to the kernels
     members = command(
         "members",
         "Join the coordinator at the rendezvous as several servers and workers, one process each.",
@@ -147,10 +148,11 @@ def _train(args: argparse.Namespace) -> None:
     for path in (config.model, _mapper_path(config.model), config.report, config.report_html):
         if path is not None:
             _check_writable(path)
-    _prepare(config.quiet)
-
     from psboost.progress import Progress
-    from psboost.training import train_files
+    from psboost.training import kernel_jobs, train_files
+
+    texts = any(path.suffix != ".npz" for path in (config.data, *(path for _, path in config.evals)))
+    _prepare(*kernel_jobs(config.transport, config.mode, config.grid), *(["parse"] if texts else []), quiet=config.quiet)
 
     with Progress(config.num_boost_round, quiet=config.quiet, by_hand=rendezvous is not None) as progress:
         forest = train_files(config, progress, rendezvous)
@@ -193,14 +195,21 @@ def _write_json(path: str | os.PathLike[str], content: dict) -> None:
     os.replace(temporary, path)
 
 
-def _prepare(quiet: bool) -> None:
-    """Compiles the kernels if this installation has not done so, and says that it does."""
+def _prepare(*jobs: str, quiet: bool = False) -> None:
+    """Compiles the kernels of these jobs if this installation has not done so, and says that it does."""
     from psboost.kernels.prepare import prepare
 
     if quiet:
-        prepare(say=None)
+        prepare(*jobs, say=None)
     else:
-        prepare()
+        prepare(*jobs)
+
+
+def _prepare_for_all() -> None:
+    """For a role, which learns only later what there is to do."""
+    from psboost.kernels.prepare import JOBS
+
+    _prepare(*JOBS)
 
 
 # --- roles
@@ -208,7 +217,8 @@ def _prepare(quiet: bool) -> None:
 
 def _member(args: argparse.Namespace) -> None:
     """`psboost server` and `psboost worker`."""
-    _prepare(quiet=False)
+    if not args.prepared:
+        _prepare_for_all()
     from psboost.cluster.launch import make_member_role
     from psboost.cluster.member import run_member
 
@@ -221,12 +231,16 @@ def _member(args: argparse.Namespace) -> None:
 def _members(args: argparse.Namespace) -> int:
     """`psboost members`."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no threads when it forks; a role uses one core anyway
-    _prepare(quiet=False)
+    if not args.watched:  # by the coordinator that started it, which knows what they need
+        _prepare_for_all()
     from psboost.cluster import launch, member, nursery  # noqa: F401 - loaded once for all members
     from psboost.data import matrix, svmlight  # noqa: F401
+    from psboost.kernels.prepare import load
+
+    load("train", "send")
 
     def play(role: str, rank: int) -> int:
-        return run([role, "--rendezvous", args.rendezvous, "--rank", str(rank)])
+        return run([role, "--prepared", "--rendezvous", args.rendezvous, "--rank", str(rank)])
 
     ranks = [("server", i) for i in range(args.servers)] + [("worker", i) for i in range(args.workers)]
     return nursery.run_members(ranks, play, watched=args.watched)
@@ -241,7 +255,7 @@ def _predict(args: argparse.Namespace) -> None:
         _check_writable(args.out)
     if args.report:
         _check_writable(args.report)
-    _prepare(quiet=False)
+    _prepare("predict", *([] if args.grid is None else ["send"]), *([] if args.data.endswith(".npz") else ["parse"]))
     from psboost.boosting.forest import load_model
 
     forest = load_model(args.model)

@@ -14,6 +14,7 @@ from psboost.cluster.local import predict_in_process
 from psboost.config import check_setting
 from psboost.data.source import open_source
 from psboost.errors import ModelError
+from psboost.kernels.prepare import prepare
 from psboost.roles.job import Grid
 
 
@@ -43,6 +44,7 @@ def predict_with_report(
 ) -> tuple[np.ndarray, dict]:
     """`predict`, and what it cost: bytes by message kind, and each role's seconds, as in a training's report."""
     transport = check_setting("transport", transport)
+    prepare("predict", "send")
     shards = Grid(*check_setting("grid", grid), check_setting("servers", servers))
     rule = forest.zero_as_missing
     if not isinstance(X, str | Path) and np.shape(X)[-1] != forest.n_features:

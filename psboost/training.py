@@ -18,6 +18,7 @@ from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.source import open_source
 from psboost.errors import ParameterError
+from psboost.kernels.prepare import prepare
 from psboost.lab.hosts import Cluster
 from psboost.lab.virtual import train_virtually
 from psboost.progress import Progress
@@ -111,6 +112,7 @@ def train(
     def on_round(round_: Round) -> bool:
         return any([callback(round_) for callback in callbacks])
 
+    prepare(*kernel_jobs(transport, mode, grid))
     begin = time.perf_counter()
     shared = {"transport": transport, "on_round": on_round, "bin_mapper": bin_mapper}
     if cluster is not None:
@@ -160,6 +162,12 @@ def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None 
             rendezvous=None if rendezvous is None else normal_address(rendezvous),
         )  # fmt: skip
     return finish(training, costs, config.transport, time.perf_counter() - begin)
+
+
+def kernel_jobs(transport: str, mode: str, grid: tuple[int, int]) -> tuple[str, ...]:
+    """What kernels.prepare.JOBS a training takes."""
+    alone = transport == "memory" and mode == "block" and grid == (1, 1)
+    return ("train",) if alone else ("train", "send")
 
 
 def _n_threads(threads: int | None, grid: tuple[int, int], transport: str) -> int:

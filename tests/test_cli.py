@@ -162,16 +162,15 @@ def test_nothing_heavy_is_imported_before_it_is_used():
 
 
 def test_one_process_compiles_and_the_others_wait_and_say_so(tmp_path, monkeypatch):
-    said, compiled, imported = [], [], []
+    said, compiled = [], []
     monkeypatch.setattr(prepare, "CACHE_FOLDER", tmp_path)
-    monkeypatch.setattr(prepare, "_compile", lambda: compiled.append(time.sleep(0.1)))
-    monkeypatch.setattr(prepare, "_import_kernels", lambda: imported.append((tmp_path / "compiled").exists()))
-    threads = [threading.Thread(target=prepare.prepare, args=(said.append,)) for _ in range(3)]
+    monkeypatch.setattr(prepare, "_compile", lambda modules: compiled.append(time.sleep(0.1)))
+    threads = [threading.Thread(target=prepare.prepare, args=("train",), kwargs={"say": said.append}) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(compiled) == 1 and imported == [True] * 3
+    assert len(compiled) == 1
     assert len([text for text in said if text.startswith("compiling")]) == 1
     assert len([text for text in said if text.startswith("waiting")]) == 2
 
@@ -179,14 +178,17 @@ def test_one_process_compiles_and_the_others_wait_and_say_so(tmp_path, monkeypat
 def test_compiling_that_fails_is_tried_again(tmp_path, monkeypatch):
     monkeypatch.setattr(prepare, "CACHE_FOLDER", tmp_path)
 
-    def fail():
+    compiled = []
+
+    def fail(modules):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(prepare, "_compile", fail)
     with pytest.raises(KeyboardInterrupt):
-        prepare.prepare(None)
+        prepare.prepare("train", say=None)
     said = []
-    monkeypatch.setattr(prepare, "_compile", lambda: None)
-    prepare.prepare(said.append)
-    prepare.prepare(said.append)
-    assert len(said) == 1 and said[0].startswith("compiling")
+    monkeypatch.setattr(prepare, "_compile", compiled.append)
+    for jobs in (["train"], ["train", "send"], ["send", "train"]):
+        prepare.prepare(*jobs, say=said.append)
+    assert compiled == [list(prepare.JOBS["train"]), list(prepare.JOBS["send"])]
+    assert len(said) == 2 and all(text.startswith("compiling") for text in said)

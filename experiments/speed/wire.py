@@ -335,7 +335,7 @@ def measure(arguments, *, data: Path | None = None, again: bool = False, seconds
     again      whether peers run that have run today
     seconds    after which a peer's training is given up
     """
-    compiled = "from psboost.kernels.prepare import prepare; prepare()"
+    compiled = "from psboost.kernels.prepare import prepare, JOBS; prepare(*JOBS)"
     subprocess.run([sys.executable, "-P", "-c", compiled], check=True)  # once for an installation: not in any figure
     for shape in arguments.shapes:
         files = data_of(shape, arguments.scale, Path(arguments.cache), data)

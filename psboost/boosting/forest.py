@@ -19,7 +19,8 @@ from psboost.boosting.scorer import Scorer
 from psboost.data import zeros
 from psboost.data.source import open_source
 from psboost.errors import ModelError
-from psboost.kernels import scoring
+from psboost.kernels import links
+from psboost.kernels.prepare import prepare
 
 MAX_FEATURES = 2**63 - 1
 RT_EPS = np.float32(1e-6)  # XGBoost keeps a base_score that is a probability so far from 0 and 1
@@ -174,7 +175,7 @@ class Forest:
         if not OBJECTIVES[self.objective][1]:
             return margins
         probabilities = np.empty_like(margins)
-        scoring.logistic(margins, probabilities)
+        links.logistic(margins, probabilities)
         return probabilities
 
     def save_model(self, path) -> None:
@@ -196,6 +197,7 @@ class Forest:
             raise ModelError(f"{path}: the model cannot be written: {error.strerror}") from error
 
     def _predict_margins(self, X, index_base) -> np.ndarray:
+        prepare("predict")
         if isinstance(X, (str, Path)):
             return self._predict_file(X, index_base)
         rule = self.zero_as_missing
@@ -255,4 +257,4 @@ def base_margin(objective: str, base_score: float) -> np.float32:
         return score
     if not 0 <= score <= 1:
         raise ModelError(f"base_score is {base_score}: a probability is needed for {objective}")
-    return np.float32(scoring.logit(min(max(score, RT_EPS), np.float32(1) - RT_EPS)))
+    return np.float32(links.logit(min(max(score, RT_EPS), np.float32(1) - RT_EPS)))

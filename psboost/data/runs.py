@@ -6,6 +6,7 @@ import numpy as np
 
 from psboost.errors import ProtocolError
 from psboost.kernels import binning as kernels
+from psboost.kernels.summaries import sort_columns
 
 UINTS = (np.uint8, np.uint16, np.uint32, np.uint64)
 
@@ -45,11 +46,13 @@ class Runs:
         cursors = offsets[:-1].copy()
         for piece in pieces:
             kernels.append_runs(piece.offsets, piece.values, piece.counts, cursors, values, counts)
-        added = np.empty_like(offsets)
-        kernels.collapse_runs(offsets, added, values, counts)
+        places = (np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))).astype(np.int32)
+        sort_columns(offsets, places, values)
+        added, sums = np.empty_like(offsets), np.empty_like(counts)
+        kernels.collapse_runs(offsets, places, counts, values, added, sums)
         if added[-1] < offsets[-1]:
-            values, counts = values[: added[-1]].copy(), counts[: added[-1]].copy()
-        return Runs(added, values, counts)
+            values, sums = values[: added[-1]].copy(), sums[: added[-1]].copy()
+        return Runs(added, values, sums)
 
     @staticmethod
     def join(pieces: list["Runs"]) -> "Runs":

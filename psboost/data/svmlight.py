@@ -19,6 +19,7 @@ import numpy as np
 from psboost.data.source import Cells, Source, check_parts
 from psboost.errors import DataError
 from psboost.kernels import svmlight as kernels
+from psboost.kernels.prepare import prepare
 
 CHUNK_BYTES = 8 << 20
 TAIL_BYTES = 1 << 14  # what is read at a time of a span's last line
@@ -88,6 +89,7 @@ class SvmlightSource(Source):
             raise DataError(f"{self.name}: {what}: {error}; check the file") from error
 
     def _cells(self, span):
+        prepare("parse")
         buffers = None
         n_pieces = 0
         for at, text, bytes_read in self._texts(span):

@@ -19,30 +19,24 @@ def append_runs(offsets, values, counts, cursors, out_values, out_counts):
         cursors[f] = at
 
 
-@kernel(void(IN[int64], OUT[int64], OUT[float32], OUT[int64]))
-def collapse_runs(offsets, out_offsets, values, counts):
-    """Sort each feature's runs by value and add up those of equal value, in place, leaving no gaps.
+@kernel(void(IN[int64], IN[int32], IN[int64], OUT[float32], OUT[int64], OUT[int64]))
+def collapse_runs(offsets, places, counts, values, out_offsets, out_counts):
+    """Adds up each feature's runs of equal value, leaving no gaps; `values`, which ascend, in place.
 
-    Feature f's runs are offsets[f] .. offsets[f+1] before, out_offsets[f] .. out_offsets[f+1] after. By merge
-    sort, as runs come in ascending stretches, on which numba's quicksort may take quadratic time.
+    Feature f's runs are offsets[f] .. offsets[f+1] before, out_offsets[f] .. out_offsets[f+1] after; the count of the
+    i-th of them is the places[i]-th of this feature's.
     """
     written = 0
     out_offsets[0] = 0
     for f in range(len(offsets) - 1):
-        begin, end = offsets[f], offsets[f + 1]
-        for run in range(begin + 1, end):
-            if values[run] < values[run - 1]:
-                order = np.argsort(values[begin:end], kind="mergesort")
-                values[begin:end] = values[begin:end][order]
-                counts[begin:end] = counts[begin:end][order]
-                break
         first = written
-        for run in range(begin, end):
+        for run in range(offsets[f], offsets[f + 1]):
+            count = counts[offsets[f] + places[run]]
             if written > first and values[written - 1] == values[run]:
-                counts[written - 1] += counts[run]
+                out_counts[written - 1] += count
             else:
                 values[written] = values[run]
-                counts[written] = counts[run]
+                out_counts[written] = count
                 written += 1
         out_offsets[f + 1] = written
 

@@ -1,7 +1,7 @@
 """Knows numba and the array types of all kernels; does not know what any kernel computes.
 
-A kernel is declared with its signature, so it is compiled once, when its module is imported, for exactly these
-types, and never again for a read-only array:
+A kernel is declared with its signature, so it is compiled once, for exactly these types, and never again for a
+read-only array; when it is first called, unless `prepare` did it before:
 
     @kernel(void(IN[int32], IN[int64], OUT[int64]))
     def build(bins, packed, acc): ...
@@ -9,12 +9,13 @@ types, and never again for a read-only array:
 `IN[t]` is a C-contiguous 1-d array that the kernel reads (read-only arrays fit), `OUT[t]` one that it changes.
 """
 
-from pathlib import Path
-
 import numba
 from numba import boolean, float32, float64, int8, int32, int64, types, uint8, uint16, uint32, uint64, void
+from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import CPUDispatcher
 
 from psboost.kernels import CACHE_FOLDER
+from psboost.kernels.interrupts import interrupts_wait
 
 assert str(CACHE_FOLDER) == numba.config.CACHE_DIR, "numba was set up before psboost.kernels was imported"
 
@@ -30,62 +31,36 @@ IN2 = {scalar: types.Array(scalar, 2, "C", readonly=True) for scalar in _SCALARS
 OUT2 = {scalar: types.Array(scalar, 2, "C") for scalar in _SCALARS}
 
 
-def kernel(signature):
-    """Decorator: compile for `signature` or several, serial, without the GIL, without fast-math (sums keep their order)."""
+class Kernel(CPUDispatcher):
+    """A function compiled for its declared signatures, when it is first called: loaded, if the cache has it."""
 
-    def compiled(function):
-        dispatcher = numba.njit(function, nogil=True, cache=True, error_model="numpy")
-        signatures = signature if isinstance(signature, list) else [signature]
-        if _claims is None or _claims.claim(function):
-            _compile(dispatcher, signatures)
-        else:
-            _claims.left.append((dispatcher, signatures))
-        return dispatcher
+    def __init__(self, function, declared: list):
+        super().__init__(function, targetoptions={"nopython": True, "nogil": True, "error_model": "numpy"})
+        self._declared = declared
+        self.enable_caching()
 
-    return compiled
+    def load(self) -> None:
+        """Has it ready to be called."""
+        with global_compiler_lock, interrupts_wait():
+            if self._can_compile:  # no other thread was quicker
+                for signature in self._declared:
+                    self.compile(signature)
+                self.disable_compile()
 
-
-def _compile(dispatcher, signatures) -> None:
-    for one in signatures:
-        dispatcher.compile(one)
-    dispatcher.disable_compile()
-
-
-class Claims:
-    """Which kernels this process compiles, of several that compile at the same time: who claims a kernel first.
-
-    While it is entered, other kernels are left uncompiled.
-    """
-
-    def __init__(self, folder: Path):
-        """`folder` is the same for all of them, and empty at first."""
-        self._folder = folder
-        self.left: list[tuple] = []
-
-    def __enter__(self) -> "Claims":
-        global _claims
-        _claims = self
+    def _compile_for_args(self, *args, **kws):
+        """Called by the first call, which then calls what is returned."""
+        self.load()
         return self
 
-    def __exit__(self, *_) -> None:
-        global _claims
-        _claims = None
-
-    def claim(self, function) -> bool:
-        try:
-            (self._folder / f"{function.__module__}.{function.__name__}").touch(exist_ok=False)
-        except FileExistsError:
-            return False
-        return True
-
-    def compile_left(self) -> None:
-        """Those that were left: out of the cache, where the others have put them."""
-        for dispatcher, signatures in self.left:
-            _compile(dispatcher, signatures)
-        self.left = []
+    def get_call_template(self, args, kws):
+        """Called where another kernel that is being compiled calls this one."""
+        self.load()
+        return super().get_call_template(args, kws)
 
 
-_claims: Claims | None = None
+def kernel(signature):
+    """Decorator: compile for `signature` or several, serial, without the GIL, without fast-math (sums keep their order)."""
+    return lambda function: Kernel(function, signature if isinstance(signature, list) else [signature])
 
 
 def inline(function):

@@ -1,24 +1,25 @@
-"""Knows when kernels have to be compiled, and that one process does it while the others wait."""
+"""Knows which kernels a job needs, when they have to be compiled, and that one process sees to it while others wait."""
 
 import fcntl
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from psboost.cores import n_cores
 from psboost.kernels import CACHE_FOLDER
 
-if TYPE_CHECKING:
-    from psboost.kernels.compile import Claims
-
-_NO_KERNELS = ("__init__", "compile", "prepare")
+JOBS = {
+    "train": (
+        "binning", "cells", "columns", "dealing", "dense", "gradients", "histograms", "links", "packing", "routing",
+        "splits", "summaries",
+    ),
+    "send": ("bitvectors", "chunks", "classes", "histogram_streams", "pairs"),
+    "predict": ("cells", "links", "scoring"),
+    "parse": ("svmlight",),
+}  # fmt: skip
 _MOST_PROCESSES = 8
 
 
@@ -27,82 +28,77 @@ def to_stderr(text: str) -> None:
     sys.stderr.flush()
 
 
-def prepare(say: Callable[[str], None] | None = to_stderr) -> None:
-    """Imports all kernels, which compiles them if this installation has not done so; `say` is told when it must.
+def prepare(*jobs: str, say: Callable[[str], None] | None = to_stderr) -> None:
+    """Compiles the kernels of these of JOBS if this installation has not done so; `say` is told when it must.
 
-    The lock is the system's: a process that dies while it compiles leaves nothing that stops the next one.
+    A kernel is loaded when it is first called. The lock is the system's: a process that dies while it compiles
+    leaves nothing that stops the next one.
     """
-    compiled = CACHE_FOLDER / "compiled"
-    if not compiled.exists():
-        with open(CACHE_FOLDER / "lock", "w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if say is not None:
-                    say("waiting for another process, which is compiling")
-                fcntl.flock(lock, fcntl.LOCK_EX)
-            if not compiled.exists():
-                if say is not None:
-                    say("compiling, once for this installation (about a minute)")
-                _compile()
-                compiled.touch()
-    _import_kernels()
+    if all(_mark(job).exists() for job in jobs):
+        return
+    with open(CACHE_FOLDER / "lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if say is not None:
+                say("waiting for another process, which is compiling")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        missing = [job for job in jobs if not _mark(job).exists()]
+        if missing:
+            if say is not None:
+                say(f"compiling what it takes to {', '.join(missing)}: once for this installation, half a minute or so")
+            _compile([module for job in missing for module in JOBS[job]])
+            for job in missing:
+                _mark(job).touch()
 
 
-def _compile() -> None:
-    """Compiles all kernels in as many processes as there are cores, and has them all in this one."""
+def _mark(job: str) -> Path:
+    return CACHE_FOLDER / f"compiled-{job}"
+
+
+def _compile(modules: list[str]) -> None:
+    """Compiles the kernels of these modules in as many processes as there are cores, this one among them."""
     with TemporaryDirectory() as folder:
         quiet = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN)"  # Ctrl-C: this process ends the others
-        code = f"{quiet}; sys.path[:] = {sys.path!r}; from {__name__} import compile_some; compile_some({folder!r}, True)"
+        call = f"from {__name__} import compile_some; compile_some({modules!r}, {folder!r})"
+        code = f"{quiet}; sys.path[:] = {sys.path!r}; {call}"
         helpers = [
             subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL)
             for _ in range(min(n_cores(), _MOST_PROCESSES) - 1 if sys.executable else 0)
         ]
         try:
-            claims = compile_some(folder)
-            for helper in helpers:
-                helper.wait()
+            compile_some(modules, folder)
+            if any([helper.wait() for helper in helpers]):  # what it claimed is still to be compiled
+                compile_some(modules)
         finally:
             for helper in helpers:
                 helper.kill()
                 helper.wait()
-    with _interrupts_wait():
-        claims.compile_left()
 
 
-def compile_some(folder: str, backwards: bool = False) -> "Claims":
-    """Imports all kernels and compiles those that no other process has claimed in `folder`."""
-    from psboost.kernels.compile import Claims
-
-    with Claims(Path(folder)) as claims:
-        _import_kernels(backwards)
-    return claims
-
-
-def _import_kernels(backwards: bool = False) -> None:
-    names = sorted((path.stem for path in Path(__file__).parent.glob("*.py")), reverse=backwards)
-    for name in names:
-        if name not in _NO_KERNELS:
-            with _interrupts_wait():
-                import_module(f"psboost.kernels.{name}")
+def compile_some(modules: list[str], folder: str | None = None) -> None:
+    """Compiles the kernels of these modules, but for those that another process has claimed in `folder`."""
+    for module in modules:
+        for name, kernel in kernels_of(module):
+            try:
+                if folder is not None:
+                    (Path(folder) / f"{module}.{name}").touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            kernel.load()
 
 
-@contextmanager
-def _interrupts_wait():
-    """Inside, Ctrl-C and its like are put off: what they raise would be lost where LLVM calls Python back."""
-    came: list[int] = []
-    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    handlers = {number: handler for number in signals if callable(handler := signal.getsignal(number))}
-    try:
-        for number in handlers:
-            signal.signal(number, lambda number, frame: came.append(number))
-    except ValueError:  # not the main thread, which is the one that handles signals
-        yield
-        return
-    try:
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for number in came:
-            os.kill(os.getpid(), number)
+def load(*jobs: str) -> None:
+    """Loads the kernels of these of JOBS, as far as they are compiled; for a process that is to be forked."""
+    compile_some([module for job in jobs if _mark(job).exists() for module in JOBS[job]])
+
+
+def kernels_of(module: str) -> list[tuple]:
+    """(name, kernel) of each that is declared in a module of this folder, in their order."""
+    from psboost.kernels.compile import Kernel
+
+    imported = import_module(f"psboost.kernels.{module}")
+    return [
+        (name, held) for name, held in vars(imported).items()
+        if isinstance(held, Kernel) and held.py_func.__module__ == imported.__name__
+    ]  # fmt: skip

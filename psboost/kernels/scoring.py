@@ -29,8 +29,6 @@ To act is `state[word] &= mask`; a node whose leaves span several words stands i
 Hot indices are uint64: numba checks a signed one for being negative, which costs a third of the time here.
 """
 
-import math
-
 import numba
 import numpy as np
 
@@ -376,19 +374,3 @@ def walk(
             while steps[at].threshold == steps[at].threshold:
                 at = _step(steps, at, cells, base)
             margins[row] += steps[at].value
-
-
-@kernel(float32(float32))
-def logit(probability):
-    """In float32 throughout and through the C library's logf, so that it gives XGBoost's bits."""
-    return -math.log(float32(1) / probability - float32(1))
-
-
-@kernel(void(IN[float32], OUT[float32]))
-def logistic(
-    margins,
-    probabilities,  # OUT
-):
-    """In float32 throughout, as XGBoost computes it; 88.7 keeps expf finite."""
-    for row in range(len(margins)):
-        probabilities[row] = float32(1) / (math.exp(min(-margins[row], float32(88.7))) + float32(1))

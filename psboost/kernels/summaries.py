@@ -160,9 +160,11 @@ def prune(offsets, values, masses, most, out_offsets, out_values, out_masses):
         begin = offsets[f]
         n = offsets[f + 1] - begin
         if n <= most:
-            out_values[written : written + n] = values[begin : begin + n]
-            out_masses[written : written + n] = masses[begin : begin + n]
-            written += n
+            for i in range(begin, begin + n):
+                out_values[written] = values[i]
+                for k in range(3):
+                    out_masses[written, k] = masses[i, k]
+                written += 1
         else:
             below, up_to = int64(0), int64(0)
             for i in range(n):

@@ -105,13 +105,15 @@ RUNS = st.lists(st.tuples(st.sampled_from([-1.0, 0.0, 1.0, 2.0, 5.0]), st.intege
 @given(features=st.lists(RUNS, max_size=4))
 def test_collapse_runs(run, features):
     offsets = np.cumsum([0, *map(len, features)])
-    values = np.array([v for runs in features for v, _ in runs], np.float32)
     counts = np.array([c for runs in features for _, c in runs], np.int64)
-    out_offsets = np.empty_like(offsets)
-    run(offsets, out_offsets, values, counts)
+    order = [sorted(range(len(runs)), key=lambda i: runs[i][0]) for runs in features]
+    places = np.array([i for places in order for i in places], np.int32)
+    values = np.array([runs[i][0] for runs, places in zip(features, order, strict=True) for i in places], np.float32)
+    out_offsets, sums = np.empty_like(offsets), np.empty_like(counts)
+    run(offsets, places, counts, values, out_offsets, sums)
     for f, runs in enumerate(features):
         held = slice(out_offsets[f], out_offsets[f + 1])
-        got = list(zip(values[held].tolist(), counts[held].tolist(), strict=True))
+        got = list(zip(values[held].tolist(), sums[held].tolist(), strict=True))
         assert got == naive.collapse_runs(runs)
 
 

@@ -3,12 +3,17 @@
 import ctypes
 import os
 import signal
+import subprocess
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from psboost.kernels.compile import Claims, int64, kernel
-from psboost.kernels.prepare import _interrupts_wait
+from psboost.kernels import prepare
+from psboost.kernels.compile import Kernel, float64, int64, kernel
+from psboost.kernels.interrupts import interrupts_wait
 
 
 def in_callback(action):
@@ -18,7 +23,7 @@ def in_callback(action):
 
 def test_an_interrupt_in_a_callback_comes_afterwards():
     done = []
-    with pytest.raises(KeyboardInterrupt), _interrupts_wait():
+    with pytest.raises(KeyboardInterrupt), interrupts_wait():
         in_callback(lambda: os.kill(os.getpid(), signal.SIGINT))
         done.append("the rest")
     assert done == ["the rest"]
@@ -30,7 +35,7 @@ def test_other_threads_have_none():
 
     def wait():
         try:
-            with _interrupts_wait():
+            with interrupts_wait():
                 pass
         except BaseException as error:
             failures.append(error)
@@ -41,16 +46,62 @@ def test_other_threads_have_none():
     assert not failures
 
 
-def test_a_kernel_is_compiled_by_who_claims_it_first(tmp_path):
+def test_a_kernel_is_compiled_when_it_is_called_for_what_it_declares():
+    @kernel([int64(int64), float64(float64)])
     def twice(x):
         return 2 * x
 
-    kernels = []
-    for _ in range(2):
-        with Claims(tmp_path) as claims:
-            kernels.append(kernel([int64(int64)])(twice))
-    first, second = kernels
-    assert len(first.signatures) == 1 and not second.signatures
-    claims.compile_left()
-    assert second.signatures == first.signatures and first(4) == second(4) == 8
-    assert kernel(int64(int64))(twice).signatures == first.signatures
+    @kernel(int64(int64))
+    def four_times(x):
+        return twice(twice(x))
+
+    assert not twice.signatures and not four_times.signatures
+    assert four_times(3) == 12
+    assert len(twice.signatures) == 2 and len(four_times.signatures) == 1
+    with pytest.raises(TypeError, match="No matching definition"):
+        four_times(1 + 2j)
+
+
+def test_threads_may_call_a_kernel_first_at_the_same_time():
+    @kernel(int64(int64))
+    def thrice(x):
+        return 3 * x
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(thrice, range(8))) == [3 * i for i in range(8)]
+
+
+def test_a_kernel_is_compiled_by_who_claims_it_first(tmp_path):
+    (tmp_path / "links.logit").touch()
+    logit, logistic = (kernel for _, kernel in prepare.kernels_of("links"))
+    loaded = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Kernel, "load", lambda kernel: loaded.append(kernel.py_func.__name__))
+        prepare.compile_some(["links"], str(tmp_path))
+        prepare.compile_some(["links"], str(tmp_path))
+    assert loaded == ["logistic"]
+    assert {path.name for path in tmp_path.iterdir()} == {"links.logit", "links.logistic"}
+
+
+def test_every_kernel_is_of_a_job():
+    modules = {path.stem for path in Path(prepare.__file__).parent.glob("*.py")} - {"__init__"}
+    with_kernels = {module for module in modules if prepare.kernels_of(module)}
+    assert with_kernels == {module for modules in prepare.JOBS.values() for module in modules}
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("grid", [(1, 1), (2, 2)])
+def test_a_training_takes_the_kernels_of_its_jobs_alone(grid, dense):
+    program = f"""
+import numpy as np, psboost, sys
+from psboost.kernels.prepare import JOBS, kernels_of
+from psboost.training import kernel_jobs
+X = np.random.default_rng(0).integers(0, 3, (60, 4)).astype(np.float32)
+X = X if {dense} else __import__("scipy.sparse").sparse.csr_array(X)
+psboost.train({{}}, X, X.sum(1) > 3, grid={grid}, transport="memory", num_boost_round=1)
+jobs = kernel_jobs("memory", "block", {grid})
+others = {{module for modules in JOBS.values() for module in modules}} - {{module for job in jobs for module in JOBS[job]}}
+print([(module, name) for module in others for name, kernel in kernels_of(module) if kernel.signatures])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stdout + done.stderr

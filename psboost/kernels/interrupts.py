@@ -1,0 +1,26 @@
+"""Knows how Ctrl-C is put off; does not know what for."""
+
+import os
+import signal
+from contextlib import contextmanager
+
+
+@contextmanager
+def interrupts_wait():
+    """Inside, Ctrl-C and its like are put off: what they raise would be lost where LLVM calls Python back."""
+    came: list[int] = []
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = {number: handler for number in signals if callable(handler := signal.getsignal(number))}
+    try:
+        for number in handlers:
+            signal.signal(number, lambda number, frame: came.append(number))
+    except ValueError:  # not the main thread, which is the one that handles signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in came:
+            os.kill(os.getpid(), number)
