@@ -166,7 +166,7 @@ def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None 
 
 def kernel_jobs(transport: str, mode: str, grid: tuple[int, int]) -> tuple[str, ...]:
     """What kernels.prepare.JOBS a training takes."""
-    alone = transport == "memory" and mode == "block" and grid == (1, 1)
+    alone = transport in IN_PROCESS and mode == "block" and grid == (1, 1)
     return ("train",) if alone else ("train", "send")
 
 

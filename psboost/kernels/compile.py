@@ -11,8 +11,10 @@ read-only array; when it is first called, unless `prepare` did it before:
 
 import numba
 from numba import boolean, float32, float64, int8, int32, int64, types, uint8, uint16, uint32, uint64, void
+from numba.core.caching import FunctionCache
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
+from numba.core.runtime import rtsys
 
 from psboost.kernels import CACHE_FOLDER
 from psboost.kernels.interrupts import interrupts_wait
@@ -37,7 +39,7 @@ class Kernel(CPUDispatcher):
     def __init__(self, function, declared: list):
         super().__init__(function, targetoptions={"nopython": True, "nogil": True, "error_model": "numpy"})
         self._declared = declared
-        self.enable_caching()
+        self._cache = _Cache(function)
 
     def load(self) -> None:
         """Has it ready to be called."""
@@ -56,6 +58,15 @@ class Kernel(CPUDispatcher):
         """Called where another kernel that is being compiled calls this one."""
         self.load()
         return super().get_call_template(args, kws)
+
+
+class _Cache(FunctionCache):
+    """numba's, which loads all that compiling takes before it looks: half a second, and 18 MB."""
+
+    def load_overload(self, sig, target_context):
+        rtsys.initialize(target_context)  # what compiled code calls
+        with self._guard_against_spurious_io_errors():
+            return self._load_overload(sig, target_context)
 
 
 def kernel(signature):

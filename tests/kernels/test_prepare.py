@@ -98,8 +98,8 @@ from psboost.kernels.prepare import JOBS, kernels_of
 from psboost.training import kernel_jobs
 X = np.random.default_rng(0).integers(0, 3, (60, 4)).astype(np.float32)
 X = X if {dense} else __import__("scipy.sparse").sparse.csr_array(X)
-psboost.train({{}}, X, X.sum(1) > 3, grid={grid}, transport="memory", num_boost_round=1)
-jobs = kernel_jobs("memory", "block", {grid})
+psboost.train({{}}, X, X.sum(1) > 3, grid={grid}, num_boost_round=1)
+jobs = kernel_jobs("inproc", "block", {grid})
 others = {{module for modules in JOBS.values() for module in modules}} - {{module for job in jobs for module in JOBS[job]}}
 print([(module, name) for module in others for name, kernel in kernels_of(module) if kernel.signatures])
 """
