@@ -288,14 +288,14 @@ def test_another_seed_gives_another_model():
 @pytest.mark.parametrize("fault", ["offset", "lost", "order"])
 def test_a_worker_that_errs_gives_another_model(fault, monkeypatch):
     """Rounding by a local row number, a row shard's histogram left out, splits compared in another order."""
-    from psboost.boosting import split
-    from psboost.roles import server, worker
+    from psboost.boosting import row_gradients, split
+    from psboost.roles import server
 
     arguments = problem(dense=True, grad_bits=8) | {"num_boost_round": 3, "transport": "memory"}
     expected = runs.model_text(psboost.train(**arguments))
     if fault == "offset":
-        right = worker.round_gradients
-        monkeypatch.setattr(worker, "round_gradients", lambda *args, **out: right(*args[:-1], 0, **out))
+        right = row_gradients.round_gradients
+        monkeypatch.setattr(row_gradients, "round_gradients", lambda *args, **out: right(*args[:-1], 0, **out))
     elif fault == "lost":
         right = server.HistogramMerger.sum
         first = lambda self, node, parts, total: right(self, node, parts[::2], total)  # noqa: E731

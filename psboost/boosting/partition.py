@@ -77,12 +77,13 @@ class RowPartition:
         self._begin, self._end = begin, end
         self._node_of_row = node_of_row
         self._rows = [np.empty(end - begin, np.int32) for _ in range(2)]
-        self._all_rows = np.arange(begin, end, dtype=np.int32)
         self.reset()
 
     def reset(self) -> None:
         """All rows in the root, node 0."""
-        self._rows[0][:] = self._all_rows
+        for at in range(0, len(self._rows[0]), CHUNK_ROWS):
+            some = self._rows[0][at : at + CHUNK_ROWS]
+            some[:] = np.arange(self._begin + at, self._begin + at + len(some), dtype=np.int32)
         self._node_of_row[self._begin : self._end] = 0
         self._ranges = {0: (0, 0, self._end - self._begin)}
 

@@ -123,7 +123,7 @@ class RingWorker(Worker):
 
         def add_up(part: Part) -> None:
             for node, rows in enumerate(rows_of_nodes):
-                sums = part.sum(rows, self._packed)
+                sums = part.sum(rows, self._gradients.packed)
                 totals[node] = sums.total[:2]
                 self._sums.fill(node, int(self._bin_offsets[part.begin]), sums.acc, sums.pairs)
 

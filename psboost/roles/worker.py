@@ -7,11 +7,12 @@ from functools import partial
 
 import numpy as np
 
-from psboost.boosting.fixed_point import Steps, hesses_of, packed_rows, round_gradients, rounding_key
+from psboost.boosting.fixed_point import Steps, hesses_of, round_gradients, rounding_key
 from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.losses import Bounds
 from psboost.boosting.partition import CHUNK_ROWS, RowPartition, bits_of, chunks_of, map_in_groups, nodes_of_rows, words_of
+from psboost.boosting.row_gradients import RowGradients
 from psboost.boosting.split import SplitRule, Splits
 from psboost.data import zeros
 from psboost.data.block import bin_offsets_of
@@ -19,7 +20,6 @@ from psboost.data.columns import AnyColumns, SortedColumns, join_columns, sort_c
 from psboost.data.sketches import CutPoints, Sketches
 from psboost.data.source import Counts, Held, Source
 from psboost.errors import DataError
-from psboost.kernels import gradients as gradient_kernels
 from psboost.kernels import routing as routing_kernels
 from psboost.roles.job import Job
 from psboost.roles.part import Part
@@ -192,15 +192,16 @@ class Worker(Role):
         job = self._job
         self._n_rows = shard.columns.n_rows
         self._n_rows_of_all, self._row_offset = deal.n_rows, deal.row_offset
-        self._labels_of_rows, self._weights_of_rows = shard.labels, shard.weights
+        self._labels_of_rows = shard.labels
         self._bounds = job.loss.bounds(deal.max_weight, deal.max_label)
         self._margins = np.zeros(self._n_rows, np.float32)
-        self._grads, self._hesses = np.empty(self._n_train), np.empty(self._n_train)
-        self._packed = packed_rows(job.grad_bits(deal.n_rows), self._n_train)
+        self._gradients = RowGradients(
+            job.loss, self._margins, shard.labels, shard.weights, self._n_train, job.grad_bits(deal.n_rows), job.n_threads,
+            self._side_by_side,
+        )  # fmt: skip
         self._node_of_row = nodes_of_rows(self._n_rows, job.parameters.max_depth)
         self._train = RowPartition(0, self._n_train, self._node_of_row)
         self._eval = RowPartition(self._n_train, self._n_rows, self._node_of_row)
-        self._chunks = chunks_of(self._n_train, job.n_threads)
 
     def _all(self, function, *items) -> list:
         """What `function` makes of each item, side by side."""
@@ -209,7 +210,6 @@ class Worker(Role):
     def _start_margins(self):
         """Margins start from base_score; unless it was given, from the sums of all rows at margin 0."""
         if self._job.parameters.base_score is None and self._c == 0:
-            self._update_gradients()
             steps = self._job.steps(self._bounds, self._n_rows_of_all)
             self._push_leaf_sums(-1, [0], steps)
         [start] = yield from self.gather(CloseTree, [COORDINATOR])
@@ -220,18 +220,16 @@ class Worker(Role):
     def _start_tree(self, tree: int):
         """New gradients, rounded; all rows in the root. Returns the tree's steps."""
         job = self._job
-        with self.stage("gradients"):
-            self._update_gradients()
         if not job.loss.bounded:
             if self._c == 0:
-                max_grad = float(np.abs(self._grads).max(initial=0.0))
-                max_hess = float(self._hesses.max(initial=0.0))
+                with self.stage("gradients"):
+                    max_grad, max_hess = self._gradients.maxima()
                 self.send(COORDINATOR, PushMaxima(tree=tree, max_grad=max_grad, max_hess=max_hess))
             [start] = yield from self.gather(StartTree, [COORDINATOR], tree=tree)
             self._bounds = Bounds(start.max_grad, start.max_hess)
         steps = job.steps(self._bounds, self._n_rows_of_all)
         with self.stage("gradients"):
-            self._round_gradients(steps, rounding_key(job.seed, tree))
+            self._gradients.round(steps, rounding_key(job.seed, tree), self._row_offset)
         for partition in (self._train, self._eval):
             partition.reset()
         return steps
@@ -241,7 +239,7 @@ class Worker(Role):
         steps = yield from self._start_tree(tree)
         if self._job.renews_cut_points(tree):
             self._parts = []  # before others of their size are made
-            cut_points = yield from self._find_cut_points(self._columns, hesses_of(self._packed), tree)
+            cut_points = yield from self._find_cut_points(self._columns, hesses_of(self._gradients.packed), tree)
             self._use_cut_points(self._columns, cut_points)
         self._start_growing(steps)
         frontier, level, leaves, build = Frontier.root(), 0, [], [0]
@@ -267,29 +265,13 @@ class Worker(Role):
             level += 1
         yield from self._close(tree, sorted(leaves), steps)
 
-    def _update_gradients(self) -> None:
-        def update(rows: slice) -> None:
-            weights = self._weights_of_rows if len(self._weights_of_rows) == 1 else self._weights_of_rows[rows]
-            self._job.loss.gradients(
-                self._margins[rows], self._labels_of_rows[rows], weights, self._grads[rows], self._hesses[rows]
-            )
-
-        self._all(update, self._chunks)
-
-    def _round_gradients(self, steps: Steps, key: np.uint64) -> None:
-        def write(rows: slice) -> None:
-            grads, hesses, packed = self._grads[rows], self._hesses[rows], self._packed[rows]
-            round_gradients(grads, hesses, steps, key, self._row_offset + rows.start, packed=packed)
-
-        self._all(write, self._chunks)
-
     def _build(self, nodes: list[int], living: list[np.ndarray]) -> tuple[Histograms, np.ndarray]:
         """Histograms of `nodes` over their living features (int32, the worker's numbers), and the totals of their rows."""
         rows = [self._train.rows(node) for node in nodes]
         ends = [part.end for part in self._parts[:-1]]
         of_parts = list(zip(*(np.split(features, np.searchsorted(features, ends)) for features in living), strict=True))
         with self.stage("build"):
-            built = self._all(lambda part, own: part.build(rows, list(own), self._packed), self._parts, of_parts)
+            built = self._all(lambda part, own: part.build(rows, list(own), self._gradients.packed), self._parts, of_parts)
             first_bins = [int(self._bin_offsets[part.begin]) for part in self._parts]
             return Histograms.join([histograms for histograms, _ in built], first_bins), built[0][1]
 
@@ -345,15 +327,7 @@ class Worker(Role):
     # --- the end of a tree
 
     def _push_leaf_sums(self, tree: int, leaves: list[int], steps: Steps) -> None:
-        def add_up(rows: slice) -> np.ndarray:
-            sums = np.zeros((leaves[-1] + 1, 2), np.int64)
-            gradient_kernels.sum_by_node(
-                self._grads[rows], self._hesses[rows], self._node_of_row[rows], steps.leaf_grad, steps.leaf_hess,
-                sums.reshape(-1),
-            )  # fmt: skip
-            return sums
-
-        sums = sum(self._all(add_up, self._chunks))[leaves]
+        sums = self._gradients.sum_by_node(self._node_of_row, leaves[-1] + 1, steps)[leaves]
         self.send(COORDINATOR, PushLeafSums(tree=tree, sums=sums))
 
     def _close(self, tree: int, leaves: list[int], steps: Steps):

@@ -1,0 +1,69 @@
+"""Knows the gradients of a shard's training rows, which follow from its margins when they are needed; no messages."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+
+from psboost.boosting.fixed_point import Steps, packed_rows, round_gradients
+from psboost.boosting.partition import chunks_of
+from psboost.kernels import gradients as kernels
+
+AT_ONCE = 1 << 14  # rows, whose gradients stay in a core's cache
+
+
+class RowGradients:
+    """Gradients of the rows that come first of `margins`: they are never held, but for their packed form.
+
+    packed  int32 or int64 (n_rows): what histograms add up (kernels.packed_rows), once `round` was called
+    """
+
+    def __init__(
+        self, loss, margins: np.ndarray, labels: np.ndarray, weights: np.ndarray, n_rows: int, grad_bits: int,
+        n_threads: int, side_by_side: Callable[..., Iterable],
+    ):  # fmt: skip
+        """margins float32, of these rows and maybe others; labels float64; weights float64, a single one for all rows."""
+        self.packed = packed_rows(grad_bits, n_rows)
+        self._loss, self._margins, self._labels, self._weights = loss, margins, labels, weights
+        self._chunks, self._side_by_side = chunks_of(n_rows, n_threads), side_by_side
+
+    def maxima(self) -> tuple[float, float]:
+        """The largest |grad| and hess."""
+
+        def largest(rows: slice) -> tuple[float, float]:
+            found = [(float(np.abs(grads).max()), float(hesses.max())) for _, grads, hesses in self._pieces(rows)]
+            return tuple(np.max(found, axis=0, initial=0.0)) if found else (0.0, 0.0)
+
+        grads, hesses = zip(*self._side_by_side(largest, self._chunks), strict=True)
+        return float(max(grads)), float(max(hesses))
+
+    def round(self, steps: Steps, key: np.uint64, row_offset: int) -> None:
+        """Fills `packed`; the first row is row `row_offset` of all row shards'."""
+
+        def write(rows: slice) -> None:
+            for piece, grads, hesses in self._pieces(rows):
+                round_gradients(grads, hesses, steps, key, row_offset + piece.start, packed=self.packed[piece])
+
+        list(self._side_by_side(write, self._chunks))
+
+    def sum_by_node(self, node_of_row: np.ndarray, n_nodes: int, steps: Steps) -> np.ndarray:
+        """int64 (n_nodes, 2): grads and hesses of each node's rows, in leaf steps."""
+
+        def add_up(rows: slice) -> np.ndarray:
+            sums = np.zeros((n_nodes, 2), np.int64)
+            for piece, grads, hesses in self._pieces(rows):
+                kernels.sum_by_node(
+                    grads, hesses, node_of_row[piece], steps.leaf_grad, steps.leaf_hess, sums.reshape(-1)
+                )
+            return sums
+
+        return sum(self._side_by_side(add_up, self._chunks))
+
+    def _pieces(self, rows: slice) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+        """Some of these rows, their grads and hesses (float64, until the next piece)."""
+        grads, hesses = np.empty(AT_ONCE), np.empty(AT_ONCE)
+        for begin in range(rows.start, rows.stop, AT_ONCE):
+            piece = slice(begin, min(begin + AT_ONCE, rows.stop))
+            n = piece.stop - begin
+            weights = self._weights if len(self._weights) == 1 else self._weights[piece]
+            self._loss.gradients(self._margins[piece], self._labels[piece], weights, grads[:n], hesses[:n])
+            yield piece, grads[:n], hesses[:n]
