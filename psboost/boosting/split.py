@@ -220,7 +220,7 @@ class SplitFinder:
         most_bins = int(np.diff(features.bin_offsets).max(initial=0))
         # Rows a multiple of 4 KiB apart would compete for the same few lines of the cache.
         room = -(-(kernels.BATCH + 1 + most_bins) // 512) * 512 + 72
-        self._candidates = np.empty((kernels.N_FIELDS, room), np.int64)
+        self._candidates, self._scores = np.empty((kernels.N_FIELDS, room), np.int64), np.empty(features.n_features)
         self._room = _Room()
 
     def start_tree(self, steps: Steps) -> None:
@@ -256,7 +256,7 @@ class SplitFinder:
             proposals.node_sums[i] = grad, hess
             found = kernels.find_split(
                 node.histogram, node.pairs, self._range.bin_offsets, self._range.default_bins, self._range.ids,
-                np.array([grad, hess, self._least]), self._constants, self._candidates, best, best_gain,
+                np.array([grad, hess, self._least]), self._constants, self._candidates, self._scores, best, best_gain,
             )  # fmt: skip
             if found and best_gain[0] >= self._rule.gamma:
                 self._write(proposals, i, best, best_gain[0])

@@ -22,7 +22,7 @@ from psboost.kernels.interrupts import interrupts_wait
 assert str(CACHE_FOLDER) == numba.config.CACHE_DIR, "numba was set up before psboost.kernels was imported"
 
 __all__ = [
-    "IN", "IN2", "OUT", "OUT2", "boolean", "float32", "float64", "inline", "int8", "int32", "int64", "kernel",
+    "IN", "IN2", "OUT", "OUT2", "boolean", "estimate", "float32", "float64", "inline", "int8", "int32", "int64", "kernel",
     "types", "uint8", "uint16", "uint32", "uint64", "void",
 ]  # fmt: skip
 
@@ -77,3 +77,8 @@ def kernel(signature):
 def inline(function):
     """Decorator: a helper of kernels, compiled into each of its callers."""
     return numba.njit(function, forceinline=True, nogil=True, error_model="numpy")
+
+
+def estimate(function):
+    """Decorator: the same for a sum whose last bits do not matter, as they depend on the machine: it takes many at once."""
+    return numba.njit(function, forceinline=True, nogil=True, error_model="numpy", fastmath={"reassoc"})

@@ -73,7 +73,7 @@ def find(kernels, rows, values, features, n_bins, rule, lived=None, pairs=True):
         node, pairs, bin_offsets, default_bins, np.array(ids, np.int64),
         np.array([*naive.sums_of(range(len(rows)), values), rule.least]),
         np.array([rule.grad_step, rule.hess_step, rule.reg_lambda, rule.reg_alpha, rule.min_gain]),
-        np.empty((splits.N_FIELDS, splits.BATCH + 1 + max(n_bins.values())), np.int64), best, best_gain,
+        np.empty((splits.N_FIELDS, splits.BATCH + 1 + max(n_bins.values())), np.int64), np.empty(len(ids)), best, best_gain,
     )  # fmt: skip
     assert found == best[splits.FOUND]
     if not found:
