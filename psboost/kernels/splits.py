@@ -28,8 +28,8 @@ BATCH = 256
 # it is, feature << 32 | bin; which of the two ways may win: 1 missing right, 2 missing left
 _GRAD, _HESS, _MISSING_GRAD, _MISSING_HESS, _WHERE, _MAY_WIN, N_FIELDS = range(7)
 
-# More than float32 can lose of a sum over a feature's bins.
-_MORE = 1.001
+# Twice the most that rounding to float32 takes from a sum, for each number that is added and each step to it.
+_LOST = 2.0**-23
 
 # A gain this much (relative) under the best one is under it after any rounding: each is a few operations of 1e-16.
 _SURELY_LESS = 1.0 - 1e-9
@@ -146,8 +146,9 @@ def _most_score(sums, pairs, begin, end, node_sums, reg_lambda):
     positive grads.
     """
     squares, size, grad, hess = _weigh(sums, pairs, uint64(begin), uint64(end))
-    rest = abs(float64(node_sums[0]) - 0.5 * float64(grad)) + 0.5 * _MORE * float64(size)
-    few = _MORE * float64(squares) * float64(hess) / (float64(hess) + reg_lambda)
+    more = 1.0 + _LOST * (end - begin + 8)
+    rest = abs(float64(node_sums[0]) - 0.5 * float64(grad)) + 0.5 * more * float64(size)
+    few = more * float64(squares) * float64(hess) / (float64(hess) + reg_lambda)
     return few + rest * rest / (float64(node_sums[1] - hess) + reg_lambda)
 
 

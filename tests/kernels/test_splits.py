@@ -1,6 +1,7 @@
 """find_split beside a brute force over every partition of the rows, compiled and as plain Python."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -201,3 +202,25 @@ def test_a_gain_without_a_number_is_no_split(kernels):
     rows, values = [{1: 0}, {1: 1}], [(0, 0), (0, 0)]
     assert find(kernels, rows, values, {1: (None, None)}, {1: 2}, PLAIN) is None
     assert math.isfinite(find(kernels, rows, [(1, 1), (-1, 1)], {1: (None, None)}, {1: 2}, PLAIN)[0])
+
+
+@WAYS
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.booleans(), st.sampled_from([(1, 1), (300, 7), (2**31 - 1, 2**15), (2**40, 2**41)]))
+def test_no_split_by_a_feature_scores_more_than_is_said(kernels, seed, pairs, most):
+    """Beside exact scores, of whole numbers: of prefixes of a feature's bins, against what is left of the node."""
+    rng = np.random.default_rng(seed)
+    if not pairs:
+        most = min(most[0], 2**24), min(most[1], 2**15)
+    n = int(rng.integers(1, 70))
+    grads = rng.integers(-most[0], most[0] + 1, n)
+    hesses = rng.integers(1, most[1] + 1, n)
+    rest_grad, rest_hess = int(rng.integers(-50, 50)) * most[0], int(rng.integers(0, 60)) * most[1]
+    sums = np.stack([grads, hesses], axis=1).reshape(-1) if pairs else (grads << 32) + hesses
+    total = np.array([grads.sum() + rest_grad, hesses.sum() + rest_hess])
+    said = kernels._most_score(sums, pairs, 0, n, total, 1.0)
+    for edge in range(1, n + 1):
+        for left in ((grads[:edge], hesses[:edge]), (grads[edge:], hesses[edge:])):
+            grad, hess = int(left[0].sum()), int(left[1].sum())
+            score = Fraction(grad**2, hess + 1) + Fraction((int(total[0]) - grad) ** 2, int(total[1]) - hess + 1)
+            assert float(score) * splits._SURELY_LESS <= said  # the slack that find_split leaves
