@@ -29,12 +29,12 @@ class RowGradients:
     def maxima(self) -> tuple[float, float]:
         """The largest |grad| and hess."""
 
-        def largest(rows: slice) -> tuple[float, float]:
-            found = [(float(np.abs(grads).max()), float(hesses.max())) for _, grads, hesses in self._pieces(rows)]
-            return tuple(np.max(found, axis=0, initial=0.0)) if found else (0.0, 0.0)
+        def largest(rows: slice) -> np.ndarray:
+            found = [(np.abs(grads).max(), hesses.max()) for _, grads, hesses in self._pieces(rows)]
+            return np.max([(0.0, 0.0), *found], axis=0)
 
-        grads, hesses = zip(*self._side_by_side(largest, self._chunks), strict=True)
-        return float(max(grads)), float(max(hesses))
+        grad, hess = np.max(list(self._side_by_side(largest, self._chunks)), axis=0)
+        return float(grad), float(hess)
 
     def round(self, steps: Steps, key: np.uint64, row_offset: int) -> None:
         """Fills `packed`; the first row is row `row_offset` of all row shards'."""
