@@ -44,7 +44,6 @@ _HOMES = {
     "ProtocolError": "psboost.errors",
     "ClusterError": "psboost.errors",
 }
-_JOBS = {"train": "train", "BinMapper": "train", "predict": "predict", "Forest": "predict", "load_model": "predict"}
 __all__ = ["__version__", "lab", *_HOMES]
 
 
@@ -54,8 +53,6 @@ def __getattr__(name: str):
         return import_module("psboost.lab")
     if name not in _HOMES:
         raise AttributeError(f"module 'psboost' has no attribute {name!r}")
-    if name in _JOBS:
-        import_module("psboost.kernels.prepare").prepare(_JOBS[name])  # says so if it must compile
     return getattr(import_module(_HOMES[name]), name)
 
 

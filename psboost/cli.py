@@ -148,6 +148,7 @@ def _train(args: argparse.Namespace) -> None:
     for path in (config.model, _mapper_path(config.model), config.report, config.report_html):
         if path is not None:
             _check_writable(path)
+
     from psboost.progress import Progress
     from psboost.training import kernel_jobs, train_files
 
@@ -255,7 +256,6 @@ def _predict(args: argparse.Namespace) -> None:
         _check_writable(args.out)
     if args.report:
         _check_writable(args.report)
-    _prepare("predict", *([] if args.grid is None else ["send"]), *([] if args.data.endswith(".npz") else ["parse"]))
     from psboost.boosting.forest import load_model
 
     forest = load_model(args.model)

@@ -83,7 +83,7 @@ def train(
     or ClusterError.
     """
     parameters = Parameters.from_dict(params)
-    grid, transport = check_setting("grid", grid), check_setting("transport", transport)
+    grid, transport, mode = check_setting("grid", grid), check_setting("transport", transport), check_setting("mode", mode)
     cluster = checked_cluster(cluster, transport)
     names, eval_data = _evaluation_sets(evals or ())
     callbacks = _callables(callbacks or ())
@@ -91,6 +91,7 @@ def train(
         bin_mapper = BinMapper.load(bin_mapper)
     how = {"index_base": index_base, "n_features": n_features}
     rule = _rule_for_zeros(parameters, bin_mapper)
+    prepare(*kernel_jobs(transport, mode, grid))
     source = open_source(X, y, weights=sample_weight, zero_as_missing=rule, **how)
     how["zero_as_missing"] = source.zero_as_missing
     eval_sources = tuple(open_source(data, labels, **how) for data, labels in eval_data)
@@ -106,13 +107,12 @@ def train(
         eval_names=names,
         data_name=source.name,
         n_threads=_n_threads(threads, grid, transport),
-        mode=check_setting("mode", mode),
+        mode=mode,
     )
 
     def on_round(round_: Round) -> bool:
         return any([callback(round_) for callback in callbacks])
 
-    prepare(*kernel_jobs(transport, mode, grid))
     begin = time.perf_counter()
     shared = {"transport": transport, "on_round": on_round, "bin_mapper": bin_mapper}
     if cluster is not None:

@@ -17,12 +17,11 @@ N_TOGETHER, TOGETHER_AT_MOST = 9, 1.2
 PYTHON = (sys.executable, "-P", "-c")  # -P: the psboost that is installed, not one that lies here
 
 IMPORT = "import time; t = time.perf_counter(); import psboost; print(time.perf_counter() - t)"
-LOAD = "import psboost; psboost.train"
+LOAD = "import psboost.training; from psboost.kernels.prepare import prepare; prepare('train')"
 FIRST_TREE = """
 import time
 import numpy as np
 import psboost
-train = psboost.train  # compiles, if need be, as everybody does
 from psboost.roles.coordinator import Coordinator
 boost = Coordinator._boost
 def first_tree(self):
@@ -31,7 +30,7 @@ def first_tree(self):
 Coordinator._boost = first_tree
 rng = np.random.default_rng(0)
 X = rng.normal(size=(1000, 20)).astype(np.float32)
-train({}, X, X[:, 0] > 0, num_boost_round=1)
+psboost.train({}, X, X[:, 0] > 0, num_boost_round=1)
 """
 
 
