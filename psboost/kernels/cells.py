@@ -5,9 +5,13 @@ Which cells count: `keep_zeros` and `keep_nan` say whether zeros and NaN do, all
 
 import numpy as np
 
-from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, int64, kernel, types, void
+from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, int64, kernel, types, uint64, void
 
 FLOAT32_MAX = np.float32(3.4028235e38)
+FILTERED = 1024  # columns that are filtered together
+MIX = 0x9E3779B97F4A7C15  # bit `column * MIX >> shift` of the set is 1 for the columns looked for
+LOOKUP = (IN[uint64], int64, IN[int64], IN[int32])  # that set: members, shift; a hash table of them: keys, positions
+_MIX, _6, _63, _1 = (np.uint64(k) for k in (MIX, 6, 63, 1))
 
 
 @inline
@@ -39,26 +43,32 @@ def compact(indptr, columns, values, keep_zeros, keep_nan, out_indptr, out_colum
 @kernel(int64(IN[float32]))
 def first_infinite(values):
     """Position of the first value that float32 cannot hold, -1 if there is none."""
-    for k in range(len(values)):
-        if abs(values[k]) >= FLOAT32_MAX:
-            return k
+    some = False
+    for k in range(len(values)):  # many at once: as a rule there is none
+        some |= abs(values[k]) >= FLOAT32_MAX
+    if some:
+        for k in range(len(values)):
+            if abs(values[k]) >= FLOAT32_MAX:
+                return k
     return -1
 
 
 @kernel([types.UniTuple(int64, 2)(IN[int64], IN[index], int64) for index in (int32, int64)])
 def check_rows(indptr, columns, n_features):
     """(position of the first column outside 0 .. n_features or -1, 1 if each row's columns ascend else 0)."""
-    ascending = 1
+    highest = columns.dtype.type(min(n_features - 1, np.iinfo(columns.dtype).max))
+    outside = False
+    for k in range(uint64(len(columns))):  # many at once, as below
+        outside |= (columns[k] < 0) | (columns[k] > highest)
+    if outside:
+        for k in range(len(columns)):
+            if columns[k] < 0 or columns[k] > highest:
+                return k, 0
+    descends = False
     for row in range(len(indptr) - 1):
-        previous = -1
-        for k in range(indptr[row], indptr[row + 1]):
-            column = columns[k]
-            if column < 0 or column >= n_features:
-                return k, ascending
-            if column <= previous:
-                ascending = 0
-            previous = column
-    return -1, ascending
+        for k in range(uint64(indptr[row]) + uint64(1), uint64(indptr[row + 1])):
+            descends |= columns[k] <= columns[k - uint64(1)]
+    return -1, 0 if descends else 1
 
 
 @kernel([void(IN[index], IN[float32], boolean, boolean, OUT[int64]) for index in (int32, int64)])
@@ -77,7 +87,7 @@ def count_by_table(columns, values, keep_zeros, keep_nan, counts):
 def slot_of(keys, column):
     """Slot of `column` in `keys`: where it is, or the free one where it belongs."""
     last = np.uint64(len(keys) - 1)
-    mixed = np.uint64(column) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = np.uint64(column) * _MIX
     slot = (mixed ^ (mixed >> np.uint64(32))) & last
     while keys[slot] != column and keys[slot] != -1:
         slot = (slot + np.uint64(1)) & last
@@ -128,3 +138,14 @@ def locate_by_hash(columns, keys, payloads, out):
     for k in range(len(columns)):
         slot = slot_of(keys, columns[k])
         out[k] = payloads[slot] if keys[slot] != -1 else -1
+
+
+@inline
+def filter_columns(columns, begin, end, members, shift, found):
+    """Number of the columns [begin, end) that may be among those looked for; found: where these are, from `begin`."""
+    n = 0
+    for i in range(uint64(begin), uint64(end)):
+        bit = (uint64(columns[i]) * _MIX) >> shift
+        found[n] = i - uint64(begin)
+        n += int64((members[bit >> _6] >> (bit & _63)) & _1)
+    return n

@@ -17,7 +17,7 @@ JOBS = {
         "splits", "summaries",
     ),
     "send": ("bitvectors", "chunks", "classes", "histogram_streams", "pairs"),
-    "predict": ("cells", "links", "scoring"),
+    "predict": ("cells", "exits", "links", "scoring", "walking"),
     "parse": ("svmlight",),
 }  # fmt: skip
 _MOST_PROCESSES = 8

@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from psboost.boosting.forest import Forest, Tree
 from psboost.boosting.scorer import Scorer
+from psboost.kernels import scoring
+from psboost.kernels.lanes import LANES
 from tests.naive import scoring as naive
 
 RULES = [True, False, "unstored"]
-METHODS = ["quickscorer", "walk", None]
+METHODS = ["bits", "walk", None]
 FORESTS = st.lists(st.sampled_from([1, 2, 3, 7, 20, 64, 65, 100, 150, 200]), min_size=1, max_size=5)
 
 
@@ -161,31 +163,41 @@ def test_a_chain_of_300_leaves(rule):
     stored = rng.random(X.shape) < 0.7
     X[~stored] = 0
     expected = naive.margins([tree], naive.cells(X, stored, rule), 0)
-    for method in ("quickscorer", "walk"):
+    for method in ("bits", "walk"):
         got = forest.scorer.margins(make_cells(X, stored), method)
         np.testing.assert_array_equal(got, expected)
     assert forest.scorer.n_words == 5
 
 
-def test_many_trees_are_scored_in_chunks(monkeypatch):
+@pytest.mark.parametrize("rule", RULES)
+def test_several_blocks_of_rows_and_parts_of_bitvectors(rule, monkeypatch):
     from psboost.boosting import scorer as module
 
     rng = np.random.default_rng(2)
-    forest = naive.random_forest(rng, [30] * 40, 6, True)
-    X, stored = naive.random_rows(rng, 60, 6)
-    rows = make_cells(X, stored)
-    whole = forest.scorer.margins(rows, "quickscorer")
-    monkeypatch.setattr(module, "CHUNK_PLANES", 9)
+    forest = naive.random_forest(rng, [30, 1, 300, 8, 9, 64, 2] * 4, 6, rule)
+    n_rows = 2 * LANES + 60
+    X, stored = naive.random_rows(rng, n_rows, 6)
+    if rule is False:
+        stored = stored | np.isnan(X)
+    stored[: LANES + 9, 0] = stored[LANES:, 1] = False  # in some blocks by few rows or none
+    X[~stored] = 0
+    expected = naive.margins(forest.trees, naive.cells(X, stored, rule), forest.base_margin)
     monkeypatch.setattr(module, "CACHE_BYTES", 2000)
     monkeypatch.setattr(module, "MASK_BYTES", 1000)
-    again = Scorer(forest.trees, True, forest.base_margin)
+    scorer = Scorer(forest.trees, rule, forest.base_margin)
     for method in METHODS:
-        np.testing.assert_array_equal(again.margins(rows, method), whole)
-    assert len(again._blocks[6]) - 1 == 20  # chunks of two trees
-    rows = make_rows(X, stored, forest.scorer)
-    margins = np.full(60, forest.base_margin, np.float32)
-    forest.scorer.margins_from_exits(*forest.scorer.partial_exits(rows, 0, 40), 60, 0, 40, margins)
-    np.testing.assert_array_equal(margins, whole)
+        np.testing.assert_array_equal(scorer.margins(make_cells(X, stored), method), expected)
+    rows = make_rows(X, stored, scorer)
+    margins = np.full(n_rows, forest.base_margin, np.float32)
+    scorer.margins_from_exits(*scorer.partial_exits(rows, 0, 28), n_rows, 0, 28, margins)
+    np.testing.assert_array_equal(margins, expected)
+
+
+def test_few_rows_are_walked_and_many_are_not():
+    rng = np.random.default_rng(2)
+    scorer = naive.random_forest(rng, [64] * 40, 6, True).scorer
+    assert scorer._walk_is_faster(1)
+    assert not scorer._walk_is_faster(1000)
 
 
 def test_no_trees_and_bad_ranges():
@@ -212,8 +224,7 @@ def test_features_of_very_many_thresholds_and_wide_rows(rule):
     trees = [naive.random_tree(rng, 200, np.arange(4), thresholds) for _ in range(20)]
     wide = [Tree(**{**tree.__dict__, "feature": np.where(tree.left >= 0, numbers[tree.feature], -1)}) for tree in trees]
     scorer = Scorer(wide, rule, 0.25)
-    assert len(scorer.margins(make_cells(np.zeros((1, 1)), np.zeros((1, 1), bool)), "quickscorer")) == 1
-    assert (np.diff(scorer._blocks[2]) > 2).all()  # more than two keys to a feature
+    assert len(scorer.margins(make_cells(np.zeros((1, 1)), np.zeros((1, 1), bool)), "bits")) == 1
     X = rng.choice(np.concatenate([thresholds, [np.nan, 0, -0.0]]).astype(np.float32), (150, 4))
     stored = rng.random(X.shape) < 0.8
     X[~stored] = 0
@@ -241,17 +252,15 @@ def test_columns_are_found_alike_by_table_and_by_hash(monkeypatch):
     trees = [Tree(**{**tree.__dict__, "feature": np.where(tree.left >= 0, numbers[tree.feature], -1)}) for tree in trees]
     X, stored = naive.random_rows(rng, 100, 15)
     by_table = Scorer(trees, True)
-    margins = by_table.margins(make_cells(X, stored), "quickscorer")
+    margins = by_table.margins(make_cells(X, stored), "bits")
     np.testing.assert_array_equal(margins, by_table.margins(make_cells(X, stored), "walk"))
     monkeypatch.setattr(module, "TABLE_SHARE", 0)
     by_hash = Scorer(trees, True)
-    np.testing.assert_array_equal(by_hash.margins(make_cells(X, stored), "quickscorer"), margins)
+    np.testing.assert_array_equal(by_hash.margins(make_cells(X, stored), "bits"), margins)
     assert len(by_table._places) == 12 and len(by_hash._places) == 0
 
 
-def test_trees_of_more_leaves_than_planes_number_are_walked(monkeypatch):
-    from psboost.boosting import scorer as module
-
+def test_trees_of_more_leaves_than_numbers_tell_apart_are_walked(monkeypatch):
     rng = np.random.default_rng(3)
     forest = naive.random_forest(rng, [2048, 5], 6, True)
     X, stored = naive.random_rows(rng, 70, 6)
@@ -259,9 +268,8 @@ def test_trees_of_more_leaves_than_planes_number_are_walked(monkeypatch):
     expected = naive.margins(forest.trees, naive.cells(X, stored, True), forest.base_margin)
     for method in METHODS:
         np.testing.assert_array_equal(forest.scorer.margins(cells, method), expected)
-    forest.trees.append(naive.random_tree(rng, 2049, np.arange(6), [0.5, 1]))
-    monkeypatch.setattr(module, "WALK_FROM", 1 << 40)
-    with pytest.raises(ValueError, match="a tree of 2049 leaves is walked"):
-        forest.scorer.margins(cells, "quickscorer")
-    expected = naive.margins(forest.trees, naive.cells(X, stored, True), forest.base_margin)
-    np.testing.assert_array_equal(forest.scorer.margins(cells), expected)
+    monkeypatch.setattr(scoring, "MOST_LEAVES", 2047)
+    assert forest.scorer._walk_is_faster(1 << 40)
+    with pytest.raises(ValueError, match="a tree of 2048 leaves is walked"):
+        Scorer(forest.trees, True, forest.base_margin).margins(cells, "bits")
+    np.testing.assert_array_equal(Scorer(forest.trees, True, forest.base_margin).margins(cells), expected)

@@ -138,7 +138,7 @@ def test_svmlight_parse(benchmark, data, tmp_path):
 
 @pytest.mark.parametrize("stored", ["sparse", "dense"])
 @pytest.mark.parametrize("n_leaves", [64, 256])
-@pytest.mark.parametrize("method", ["quickscorer", "walk"])
+@pytest.mark.parametrize("method", ["bits", "walk"])
 def test_scoring(benchmark, method, n_leaves, stored):
     rng = np.random.default_rng(4)
     trees = [naive_scoring.random_tree(rng, n_leaves, np.arange(50), rng.normal(size=200)) for _ in range(100)]
