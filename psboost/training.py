@@ -40,7 +40,7 @@ def train(
     grid: tuple[int, int] = (1, 1),
     servers: int = 1,
     threads: int | None = None,
-    transport: str = "inproc",
+    transport: str | None = None,
     cluster: Cluster | None = None,
     evals: Sequence[tuple] | None = (),
     seed: int = 0,
@@ -65,9 +65,10 @@ def train(
     grid             (row shards, feature shards): one worker for each block
     servers          servers that merge histograms and route rows; ignored in modes other than "block"
     threads          of each worker; by default this machine's cores, shared among the workers
-    transport        "inproc" (roles are threads), "memory" (one thread runs all roles, and by default all work), "tcp"
-                     or "ipc" (processes on this machine), or "virtual" (one thread runs all roles on a cluster that is
-                     not there; seconds are those of its clock, and report["virtual"] is VirtualRun.report)
+    transport        "memory" (one thread runs all roles: the default for one worker), "inproc" (roles are threads: the
+                     default for several), "tcp" or "ipc" (processes on this machine), or "virtual" (one thread runs all
+                     roles on a cluster that is not there; seconds are those of its clock, and report["virtual"] is
+                     VirtualRun.report)
     cluster          a psboost.lab.Cluster, for transport "virtual"
     evals            (X, y, name) triples, or (path, name) pairs: metrics after each round
     seed             of the rounding of gradients; the model is the same for every grid, server count and transport
@@ -83,7 +84,10 @@ def train(
     or ClusterError.
     """
     parameters = Parameters.from_dict(params)
-    grid, transport, mode = check_setting("grid", grid), check_setting("transport", transport), check_setting("mode", mode)
+    grid, mode = check_setting("grid", grid), check_setting("mode", mode)
+    if transport is None:  # a worker of its own thread would be waited for at each level, and woken up
+        transport = "memory" if grid == (1, 1) else "inproc"
+    transport = check_setting("transport", transport)
     cluster = checked_cluster(cluster, transport)
     names, eval_data = _evaluation_sets(evals or ())
     callbacks = _callables(callbacks or ())
@@ -177,7 +181,9 @@ def _n_threads(threads: int | None, grid: tuple[int, int], transport: str) -> in
         raise ParameterError(f"threads {threads}: with transport virtual a worker has one; give hosts more workers instead")
     if threads is not None:
         return threads
-    return 1 if transport in ("memory", "virtual") else default_threads(grid[0] * grid[1])
+    n_workers = grid[0] * grid[1]
+    one_by_one = transport == "virtual" or (transport == "memory" and n_workers > 1)
+    return 1 if one_by_one else default_threads(n_workers)
 
 
 def finish(training, costs, transport: str, total_seconds: float) -> Forest:

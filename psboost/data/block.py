@@ -1,8 +1,8 @@
 """Knows the bins of one worker's rows and features; does not know values, user feature numbers or trees."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +15,8 @@ from psboost.kernels import dense as dense_kernels
 from psboost.kernels import routing as routing_kernels
 
 MAX_CELL = np.iinfo(np.uint16).max
+# What Block.clear_bits is told of a split.
+NODE, FEATURE, BEGIN, END, NAN_BIN, N_LEAVING_FIELDS = range(6)
 DENSE_FILL = 0.4  # where more of the cells are stored, going through all of them is quicker than finding those that are
 
 
@@ -43,11 +45,14 @@ class Block(ABC):
         return int(self.bin_offsets[-1])
 
     @abstractmethod
-    def clear_bits(self, feature: int, begin: int, end: int, node: int, node_of_row, rows, share, bits) -> None:
-        """Clears the bit of every row of a node whose bin, counted within the feature, is one of begin .. end.
+    def clear_bits(self, leaving, rows: slice, node_of_row: np.ndarray, rows_of: Callable, bits: np.ndarray) -> None:
+        """Clears the bits of those of `rows` that leave the default children of their nodes.
 
-        node_of_row (n_rows); rows: the node's rows, in int32 arrays; share (i, n): only the i-th of n parts of them,
-        which together are all; bits uint8 (n_rows): 1, or 0 where it is cleared  # OUT
+        leaving      int64 (n, N_LEAVING_FIELDS): of each split the node, the feature, and which bins, counted within the
+                     feature, leave: begin .. end, and one more, -1 for none
+        node_of_row  (n_rows)
+        rows_of      a node's rows, in int32 arrays, ascending
+        bits         uint8 (n_rows): 1, or 0 where it is cleared  # OUT
         """
 
 
@@ -59,18 +64,23 @@ class SparseBlock(Block):
     bins             int32 (n): ascending within a row
     posting_offsets  int64 (n_bins + 1): bin b's rows are posting_offsets[b] .. posting_offsets[b+1]; those of
                      all bins of a feature lie together: the rows that leave a split's default are one slice
-    posting_rows     int32 (n): ascending within a bin; of SortedColumns in order of value
+    posting_rows     int32 (n): rows_ascend: ascending within a bin; else, of SortedColumns, in order of value
     """
 
     indptr: np.ndarray
     bins: np.ndarray
     posting_offsets: np.ndarray
     posting_rows: np.ndarray
+    rows_ascend: bool
 
-    def clear_bits(self, feature, begin, end, node, node_of_row, rows, share, bits):
-        first = int(self.bin_offsets[feature])
-        low, high = self.posting_offsets[first + begin], self.posting_offsets[first + end]
-        routing_kernels.clear_bits(_share(self.posting_rows[low:high], share), node_of_row, node, bits)
+    def clear_bits(self, leaving, rows, node_of_row, rows_of, bits):
+        first, extra = self.bin_offsets[leaving[:, FEATURE]], leaving[:, NAN_BIN]
+        ranges = np.stack([first + leaving[:, BEGIN], first + leaving[:, END], leaving[:, NODE]], axis=1)
+        of_nan = np.stack([first + extra, first + extra + 1, leaving[:, NODE]], axis=1)[extra >= 0]
+        routing_kernels.clear_bits(
+            self.posting_offsets, self.posting_rows, self.rows_ascend, np.concatenate([ranges, of_nan]),
+            rows.start, rows.stop, node_of_row, bits,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,30 +89,18 @@ class DenseBlock(Block):
 
     cells    uint8 or uint16 (n_rows * n_features): the bin, counted within the feature, or the number of its bins where
              none is stored
+    columns  the same, (n_features, n_rows): rows are routed by one feature of all, and read only its cells
     stride   more than the greatest cell
-    columns  the cells of the features that were routed by, side by side: a node's rows are found in a few cache lines
-             of them, where row after row each has a line of its own
     """
 
     cells: np.ndarray
+    columns: np.ndarray
     stride: int
-    columns: dict[int, np.ndarray] = field(default_factory=dict)
 
-    def clear_bits(self, feature, begin, end, node, node_of_row, rows, share, bits):
-        column = self._column(feature)
-        for part in rows:
-            dense_kernels.clear_bits_dense(column, _share(part, share), begin, end, bits)
-
-    def _column(self, feature: int) -> np.ndarray:
-        if feature not in self.columns:  # two threads may both make it: they make the same
-            self.columns[feature] = self.cells.reshape(self.n_rows, self.n_features)[:, feature].copy()
-        return self.columns[feature]
-
-
-def _share(rows: np.ndarray, share: tuple[int, int]) -> np.ndarray:
-    """The i-th of n parts."""
-    i, n = share
-    return rows[len(rows) * i // n : len(rows) * (i + 1) // n]
+    def clear_bits(self, leaving, rows, node_of_row, rows_of, bits):
+        for node, feature, begin, end, nan_bin in leaving.tolist():
+            for own in rows_of(node):
+                dense_kernels.clear_bits_dense(self.columns[feature], begin, end, nan_bin, own, rows.start, rows.stop, bits)
 
 
 def build_block(
@@ -128,7 +126,7 @@ def build_block(
     if dense is None:
         few_bins = np.diff(shared["bin_offsets"]).max(initial=0) < MAX_CELL
         dense = few_bins and columns.n_stored(begin, begin + n_known) > DENSE_FILL * columns.n_rows * n_known
-    return (_dense_block if dense else _sparse_block)(pieces, shared)
+    return _dense_block(pieces, shared) if dense else _sparse_block(pieces, shared, not isinstance(columns, SortedColumns))
 
 
 def _postings(columns: AnyColumns, cut_points: CutPoints, first: int, keep_nan: bool) -> Iterator[tuple]:
@@ -146,7 +144,7 @@ def _postings(columns: AnyColumns, cut_points: CutPoints, first: int, keep_nan: 
         yield begin - first, bin_offsets, posting_offsets, posting_rows[:n_kept]
 
 
-def _sparse_block(pieces: Iterator[tuple], shared: dict) -> SparseBlock:
+def _sparse_block(pieces: Iterator[tuple], shared: dict, rows_ascend: bool) -> SparseBlock:
     n_rows, n_bins = shared["n_rows"], int(shared["bin_offsets"][-1])
     posting_offsets, parts, n_kept = np.zeros(n_bins + 1, np.int64), [np.empty(0, np.int32)], 0
     for first, _, offsets, rows in pieces:
@@ -160,20 +158,24 @@ def _sparse_block(pieces: Iterator[tuple], shared: dict) -> SparseBlock:
     np.cumsum(indptr, out=indptr)
     bins = np.empty(n_kept, np.int32)
     kernels.scatter_bins(posting_offsets, posting_rows, indptr[:-1].copy(), bins)
-    return SparseBlock(**shared, indptr=indptr, bins=bins, posting_offsets=posting_offsets, posting_rows=posting_rows)
+    return SparseBlock(
+        **shared, indptr=indptr, bins=bins, posting_offsets=posting_offsets, posting_rows=posting_rows,
+        rows_ascend=rows_ascend,
+    )  # fmt: skip
 
 
 def _dense_block(pieces: Iterator[tuple], shared: dict) -> DenseBlock:
     n_rows, bin_offsets = shared["n_rows"], shared["bin_offsets"]
-    cells = np.empty(n_rows * (len(bin_offsets) - 1), np.uint8)
-    stride = 1
+    columns, stride = np.empty((len(bin_offsets) - 1, n_rows), np.uint8), 1
     for first, offsets, posting_offsets, posting_rows in pieces:
         some_absent = np.diff(posting_offsets[offsets]) < n_rows
         stride = max(stride, int((np.diff(offsets) + some_absent).max(initial=0)))
-        if stride > 1 + np.iinfo(cells.dtype).max:
-            cells = cells.astype(np.uint16)
-        dense_kernels.fill_cells(posting_offsets, posting_rows, offsets, first, bin_offsets, cells)
-    return DenseBlock(**shared, cells=cells, stride=stride)
+        if stride > 1 + np.iinfo(columns.dtype).max:
+            columns = columns.astype(np.uint16)
+        dense_kernels.fill_columns(posting_offsets, posting_rows, offsets, first, columns)
+    cells = np.empty(columns.size, columns.dtype)
+    dense_kernels.interleave(columns, cells)
+    return DenseBlock(**shared, cells=cells, columns=columns, stride=stride)
 
 
 def bin_offsets_of(cut_points: CutPoints) -> np.ndarray:

@@ -2,36 +2,46 @@
 
     cells   row after row: cells[row * n_features + f] is the bin, counted within feature f, that the row's cell falls in,
             or the feature's number of bins where none is stored
+    columns the same cells, (n_features, n_rows): those of a feature side by side
     stride  more than the greatest cell: a feature's sums lie at f * stride + cell of a wide accumulator
 """
 
-from psboost.kernels.compile import IN, OUT, inline, int32, int64, kernel, uint8, uint16, uint64, void
+from psboost.kernels.compile import IN, IN2, OUT, OUT2, inline, int32, int64, kernel, uint8, uint16, uint64, void
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import load_word, prefetch
+from psboost.kernels.routing import first_from
 
 _CODES = (uint8, uint16)
 _LOW = 0xFFFFFFFF
 _AHEAD = uint64(16)  # how many rows ahead a row's cells are asked for: a node's rows are far apart
 _BYTE = uint64(255)
+_ROWS_AT_ONCE = uint64(2048)
 _FEW = 1024  # rows: if no more fit one slot, moving what they come to takes longer than they do
 
 
-@kernel([void(IN[int64], IN[int32], IN[int32], int64, IN[int32], OUT[code]) for code in _CODES])
-def fill_cells(posting_offsets, posting_rows, bin_offsets, first_feature, all_bin_offsets, cells):
-    """Writes the columns first_feature .. of `cells`, from the rows of their bins.
-
-    bin_offsets of these features alone, counted from 0; all_bin_offsets of the block's.
-    """
-    n_features = uint64(len(all_bin_offsets) - 1)
+@kernel([void(IN[int64], IN[int32], IN[int32], int64, OUT2[code]) for code in _CODES])
+def fill_columns(posting_offsets, posting_rows, bin_offsets, first_feature, columns):
+    """Writes columns[first_feature ..] (n_features, n_rows), from the rows of their bins; bin_offsets of these features."""
     for f in range(len(bin_offsets) - 1):
-        feature = uint64(first_feature + f)
-        absent = bin_offsets[f + 1] - bin_offsets[f]
-        for at in range(feature, uint64(len(cells)), n_features):
-            cells[at] = absent
+        column = columns[first_feature + f]
+        column[:] = bin_offsets[f + 1] - bin_offsets[f]
         for b in range(bin_offsets[f], bin_offsets[f + 1]):
             code = b - bin_offsets[f]
             for k in range(uint64(posting_offsets[b]), uint64(posting_offsets[b + 1])):
-                cells[uint64(posting_rows[k]) * n_features + feature] = code
+                column[uint64(posting_rows[k])] = code
+
+
+@kernel([void(IN2[code], OUT[code]) for code in _CODES])
+def interleave(columns, cells):
+    """Writes the columns (n_features, n_rows) to `cells`, row after row; some rows at once, which stay in the cache."""
+    n_features, n_rows = uint64(columns.shape[0]), uint64(columns.shape[1])
+    for begin in range(uint64(0), n_rows, _ROWS_AT_ONCE):
+        end = min(begin + _ROWS_AT_ONCE, n_rows)
+        for feature in range(n_features):
+            at = begin * n_features + feature
+            for row in range(begin, end):
+                cells[at] = columns[feature, row]
+                at += n_features
 
 
 @inline
@@ -112,10 +122,13 @@ def build_dense(cells, stride, bin_offsets, rows, packed, n_fit, wide, acc):
         _move(bin_offsets, width, pairs, wide, acc)
 
 
-@kernel([void(IN[code], IN[int32], int64, int64, OUT[uint8]) for code in _CODES])
-def clear_bits_dense(column, rows, begin, end, bits):
-    """Clears the bit of every row of `rows` whose cell in `column` (n_rows: one feature's) is one of begin .. end."""
-    for i in range(uint64(len(rows))):
+@kernel([void(IN[code], int64, int64, int64, IN[int32], int64, int64, OUT[uint8]) for code in _CODES])
+def clear_bits_dense(column, begin, end, other, rows, first_row, last_row, bits):
+    """Clears the bit of every one of the rows first_row .. last_row of `rows`, which ascend, whose cell in `column` (n_rows:
+    one feature's) is one of begin .. end, or is `other`."""
+    low = first_from(first_row, rows, int64(0), int64(len(rows)))
+    high = first_from(last_row, rows, low, int64(len(rows)))
+    for i in range(uint64(low), uint64(high)):
         row = uint64(rows[i])
         cell = int64(column[row])
-        bits[row] &= uint8((cell < begin) | (cell >= end))
+        bits[row] &= uint8(((cell < begin) | (cell >= end)) & (cell != other))

@@ -4,11 +4,14 @@ import numpy as np
 
 from psboost.boosting.growth import feature_range
 from psboost.boosting.histogram import HistogramBuilder, NodeSums
-from psboost.boosting.split import Proposals, SplitFinder, SplitRule
-from psboost.data.block import build_block
+from psboost.boosting.split import Proposals, SplitFinder, SplitRule, Splits
+from psboost.data.block import BEGIN, END, FEATURE, N_LEAVING_FIELDS, NAN_BIN, NODE, build_block
 from psboost.data.columns import AnyColumns
 from psboost.data.sketches import CutPoints
 from psboost.data.zeros import Rule
+from psboost.wire.messages import ApplySplits
+
+AnySplits = ApplySplits | Splits
 
 
 def make_finder(
@@ -51,19 +54,17 @@ class Part:
         """Histograms of nodes over their living features (int32, the worker's numbers), and their totals."""
         return self._builder.build(rows_of_nodes, [features - np.int32(self.begin) for features in living], packed)
 
-    def clear_deviating(
-        self, feature: int, edge: int, default_left: bool, unstored_left: bool, node: int, node_of_row, rows, share, bits
-    ) -> None:
-        """Clears the bits of a node's rows whose stored value goes away from the default child of a split.
+    def clear_deviating(self, splits: AnySplits, own: np.ndarray, rows: slice, node_of_row, rows_of, bits) -> None:
+        """Clears the bits of those of `rows` whose stored value goes away from the default child of their node's split.
 
-        feature  the worker's number; edge: the first bin, counted within it, that goes right; the others as in
-                 data.block.Block.clear_bits
+        own  which of the splits are by features of this part; the others as in data.block.Block.clear_bits
         """
-        block, feature = self.block, feature - self.begin
-        n_cuts = int(block.n_cuts[feature])
-        has_nan_bin = int(block.bin_offsets[feature + 1] - block.bin_offsets[feature]) > n_cuts
-        ranges = [(edge, n_cuts) if unstored_left else (0, edge)]
-        if has_nan_bin and default_left != unstored_left:
-            ranges.append((n_cuts, n_cuts + 1))
-        for begin, end in ranges:
-            block.clear_bits(feature, begin, end, node, node_of_row, rows, share, bits)
+        block, features = self.block, splits.locals[own] - self.begin
+        edges, n_cuts = splits.bins[own] + 1, block.n_cuts[features]  # the first bin that goes right
+        unstored_left, nan_left = splits.unstored_left[own] != 0, splits.default_left[own] != 0
+        has_nan_bin = block.bin_offsets[features + 1] - block.bin_offsets[features] > n_cuts
+        leaving = np.empty((len(own), N_LEAVING_FIELDS), np.int64)
+        leaving[:, NODE], leaving[:, FEATURE] = splits.nodes[own], features
+        leaving[:, BEGIN], leaving[:, END] = np.where(unstored_left, edges, 0), np.where(unstored_left, n_cuts, edges)
+        leaving[:, NAN_BIN] = np.where(has_nan_bin & (nan_left != unstored_left), n_cuts, -1)
+        block.clear_bits(leaving, rows, node_of_row, rows_of, bits)

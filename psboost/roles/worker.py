@@ -1,6 +1,5 @@
 """Knows what a worker of any mode does with its rows: reads, bins and routes them; does not know who sums histograms."""
 
-from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,9 +10,9 @@ from psboost.boosting.fixed_point import Steps, hesses_of, round_gradients, roun
 from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.losses import Bounds
-from psboost.boosting.partition import CHUNK_ROWS, RowPartition, bits_of, chunks_of, map_in_groups, nodes_of_rows, words_of
+from psboost.boosting.partition import RowPartition, bits_of, chunks_of, nodes_of_rows, words_of
 from psboost.boosting.row_gradients import RowGradients
-from psboost.boosting.split import SplitRule, Splits
+from psboost.boosting.split import SplitRule
 from psboost.data import zeros
 from psboost.data.block import bin_offsets_of
 from psboost.data.columns import AnyColumns, SortedColumns, join_columns, sort_columns, stack_columns
@@ -22,10 +21,9 @@ from psboost.data.source import Counts, Held, Source
 from psboost.errors import DataError
 from psboost.kernels import routing as routing_kernels
 from psboost.roles.job import Job
-from psboost.roles.part import Part
+from psboost.roles.part import AnySplits, Part
 from psboost.roles.role import COORDINATOR, Role, worker_name
 from psboost.wire.messages import (
-    ApplySplits,
     CloseTree,
     DealFeatures,
     DescribeRows,
@@ -38,8 +36,6 @@ from psboost.wire.messages import (
     StartTree,
 )
 from psboost.wire.packing import pack_ascending, pack_bitvector, pack_integers, unpack_bitvector, unpack_integers
-
-AnySplits = ApplySplits | Splits
 
 
 @dataclass(frozen=True)
@@ -300,29 +296,24 @@ class Worker(Role):
     def _bits(self, splits: AnySplits, mine: np.ndarray) -> np.ndarray:
         """uint8, for each of the shard's rows: 0 if one of the splits `mine` sends it away from its node's default child."""
         bits = np.ones(self._n_rows, np.uint8)
-        ends = [part.end for part in self._parts]
+        part_of_split = np.searchsorted([part.end for part in self._parts], splits.locals[mine], side="right")
+        by_part = [(self._parts[number], mine[part_of_split == number]) for number in np.unique(part_of_split).tolist()]
 
-        def clear(k: int, share: tuple[int, int]) -> None:
-            feature, node = int(splits.locals[k]), int(splits.nodes[k])
-            part = self._parts[bisect_right(ends, feature)]
-            rows = [partition.rows(node) for partition in (self._train, self._eval)]
-            part.clear_deviating(
-                feature, int(splits.bins[k]) + 1, bool(splits.default_left[k]), bool(splits.unstored_left[k]),
-                node, self._node_of_row, rows, share, bits,
-            )  # fmt: skip
+        def rows_of(node: int) -> list[np.ndarray]:
+            return [partition.rows(node) for partition in (self._train, self._eval)]
 
-        shares, sizes = [], []
-        for k in mine.tolist():
-            n_rows = len(self._train.rows(int(splits.nodes[k])))
-            n_shares = 1 + n_rows // CHUNK_ROWS
-            shares += [(k, (i, n_shares)) for i in range(n_shares)]
-            sizes += [n_rows // n_shares] * n_shares
-        map_in_groups(self._side_by_side, clear, shares, sizes)
+        def clear(rows: slice) -> None:
+            for part, own in by_part:
+                part.clear_deviating(splits, own, rows, self._node_of_row, rows_of, bits)
+
+        self._all(clear, chunks_of(self._n_rows, self._job.n_threads))  # each writes bits of rows of its own
         return bits
 
     def _move_rows(self, frontier: Frontier, splits: AnySplits, bits: np.ndarray) -> None:
         for partition in (self._train, self._eval):
-            partition.split(frontier.children(splits.nodes), bits, splits.unstored_left, self._side_by_side)
+            partition.split(
+                frontier.children(splits.nodes), bits, splits.unstored_left, bool(splits.last), self._side_by_side
+            )
 
     # --- the end of a tree
 

@@ -26,14 +26,15 @@ def chunk_rows(request, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("sizes", "expected"), [([], []), ([1], [1]), ([9, 1, 1], [1, 2]), ([4, 3, 3, 0, 8, 1], [2, 3, 1]), ([0, 0], [2])]
-)
-def test_items_are_grouped_until_they_are_worth_a_thread(sizes, expected, monkeypatch):
+    ("sizes", "expected"),
+    [
+        ([], []), ([1], [(0, 1)]), ([9, 1, 1], [(0, 1), (1, 3)]), ([4, 3, 3, 0, 8, 1], [(0, 2), (2, 5), (5, 6)]),
+        ([0, 0], [(0, 2)]),
+    ],
+)  # fmt: skip
+def test_what_is_grouped_is_worth_a_thread(sizes, expected, monkeypatch):
     monkeypatch.setattr(module, "GROUP_ROWS", 6)
-    items = list(range(len(sizes)))
-    groups = module.in_groups(items, sizes)
-    assert [len(group) for group in groups] == expected
-    assert [item for group in groups for item in group] == items
+    assert module.groups_of(sizes) == expected
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
@@ -58,7 +59,7 @@ def check_splits(rng, threads):
             n_nodes += 2 * len(nodes)
             bits, left_bits = rng.random(n_rows) < rng.choice([0, 0.5, 1]), rng.integers(0, 2, len(nodes), dtype=np.uint8)
             for partition in partitions:
-                partition.split(children, bits.astype(np.uint8), left_bits, threads)
+                partition.split(children, bits.astype(np.uint8), left_bits, side_by_side=threads)
             for (node, left, right), left_bit in zip(children, left_bits, strict=True):
                 members[left], members[right] = naive.partition(members.pop(node), bits.tolist(), left_bit)
         for node, rows in members.items():

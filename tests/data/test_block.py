@@ -84,18 +84,27 @@ def check_dense(dense, sparse):
 
 
 def check_clear_bits(dense, sparse, feature, begin, end):
-    node_of_row = np.arange(dense.n_rows, dtype=np.int32) % 2
-    rows = [np.flatnonzero(node_of_row == 1).astype(np.int32)[part] for part in (slice(0, 2), slice(2, None))]
-    found = []
-    for block in (dense, sparse):
-        bits = np.ones(dense.n_rows, np.uint8)
-        for i in range(3):
-            block.clear_bits(feature, begin, end, 1, node_of_row, rows, (i, 3), bits)
-        found.append(bits.tolist())
+    node_of_row = np.arange(dense.n_rows, dtype=np.int32) % 3
+
+    def rows_of(node):
+        return [np.flatnonzero(node_of_row == node).astype(np.int32)[part] for part in (slice(0, 2), slice(2, None))]
+
+    n_bins = int(sparse.bin_offsets[feature + 1] - sparse.bin_offsets[feature])
     first = sparse.bin_offsets[feature]
-    leave = sparse.posting_rows[sparse.posting_offsets[first + begin] : sparse.posting_offsets[first + end]]
-    expected = [int(row % 2 == 0 or row not in leave) for row in range(dense.n_rows)]
-    assert found == [expected, expected]
+    for extra in (-1, n_bins - 1) if end < n_bins else (-1,):
+        leaving = np.array([[1, feature, begin, end, extra], [0, feature, begin, begin, -1]], np.int64)
+        found = []
+        for block in (dense, sparse):
+            bits = np.ones(dense.n_rows, np.uint8)
+            for rows in (slice(0, dense.n_rows // 2), slice(dense.n_rows // 2, dense.n_rows)):
+                block.clear_bits(leaving, rows, node_of_row, rows_of, bits)
+            found.append(bits.tolist())
+        leave = [sparse.posting_rows[slice(*sparse.posting_offsets[first + b : first + b + 2])] for b in range(begin, end)]
+        if extra >= 0:
+            leave.append(sparse.posting_rows[slice(*sparse.posting_offsets[first + extra : first + extra + 2])])
+        leave = np.concatenate([np.empty(0, np.int32), *leave])
+        expected = [int(row % 3 != 1 or row not in leave) for row in range(dense.n_rows)]
+        assert found == [expected, expected]
 
 
 def test_cells_widen_when_a_feature_with_all_of_256_bins_is_not_stored_everywhere():
@@ -119,7 +128,7 @@ def test_the_form_follows_the_share_of_cells_that_are_stored():
 def test_block_is_that_of_the_naive_twin(data, zero_as_missing):
     rows, cuts, has_missing = data
     block = check(rows, cuts, has_missing, zero_as_missing)
-    arrays = [field.name for field in fields(block) if field.name not in ("n_rows", "n_features")]
+    arrays = [field.name for field in fields(block) if field.name not in ("n_rows", "rows_ascend")]
     dtypes = {name: getattr(block, name).dtype for name in arrays}
     wide = {"indptr", "posting_offsets"}
     assert dtypes == {name: np.dtype(np.int64 if name in wide else np.int32) for name in dtypes}

@@ -106,11 +106,14 @@ def test_find_split(benchmark, data):
     assert found == 1
 
 
-def test_partition(benchmark):
+def test_move(benchmark):
     bits = np.random.default_rng(2).integers(0, 2, N_ROWS).astype(np.uint8)
-    node_of_row, rows = np.zeros(N_ROWS, np.int32), np.arange(N_ROWS, dtype=np.int32)
-    n_left = routing.count_ones(rows, bits)
-    benchmark(routing.partition, rows, bits, 1, 1, 2, 0, n_left, np.empty(N_ROWS, np.int32), node_of_row)
+    node_of_row, rows = np.zeros(N_ROWS, np.int32), np.arange(2 * N_ROWS, dtype=np.int32).reshape(2, N_ROWS)
+    chunks = np.zeros((1, routing.N_FIELDS), np.int64)
+    chunks[0, : routing.N_LEFT] = 0, 0, N_ROWS, 1, 2, 1
+    routing.count_left(0, 1, rows, bits, chunks)
+    routing.place(chunks)
+    benchmark(routing.move, 0, 1, bits, chunks, rows, node_of_row)
 
 
 @pytest.mark.parametrize("way", ["encode", "decode"])
