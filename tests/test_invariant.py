@@ -301,7 +301,7 @@ def test_a_worker_that_errs_gives_another_model(fault, monkeypatch):
         first = lambda self, node, parts, total: right(self, node, parts[::2], total)  # noqa: E731
         monkeypatch.setattr(server.HistogramMerger, "sum", first)
     else:
-        monkeypatch.setattr(split, "better", lambda a, b, i: False)
+        monkeypatch.setattr(split, "better", lambda a, b: np.zeros(len(a.gains), bool))
     try:
         model = runs.model_text(psboost.train(**arguments, grid=(2, 2), servers=2))
     except psboost.ProtocolError:

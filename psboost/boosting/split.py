@@ -25,10 +25,11 @@ class SplitRule:
     gamma: float
     min_child_weight: float
 
-    def leaf_value(self, sum_grad: float, sum_hess: float) -> float:
-        """-T(G) / (H + lambda), before the learning rate (XGBoost paper, equation 5)."""
-        shrunk = np.sign(sum_grad) * max(abs(sum_grad) - self.reg_alpha, 0.0)
-        return 0.0 if sum_hess <= 0 else float(-shrunk / (sum_hess + self.reg_lambda))
+    def leaf_values(self, sum_grads: np.ndarray, sum_hesses: np.ndarray) -> np.ndarray:
+        """float64: -T(G) / (H + lambda), before the learning rate (XGBoost paper, equation 5)."""
+        shrunk = np.sign(sum_grads) * np.maximum(np.abs(sum_grads) - self.reg_alpha, 0.0)
+        present = sum_hesses > 0
+        return np.where(present, -shrunk / np.where(present, sum_hesses + self.reg_lambda, 1.0), 0.0)
 
 
 @dataclass(frozen=True)
@@ -82,25 +83,24 @@ class Proposals:
 
 def best_of(proposals: list) -> Proposals:
     """The best proposal of each open node, of several ranges'."""
-    if len(proposals) == 1:
-        return Proposals(*(getattr(proposals[0], field.name) for field in fields(Proposals)))
-    n_nodes = len(proposals[0].gains)
-    best = Proposals.empty(n_nodes)
-    for i in range(n_nodes):
-        winner = proposals[0]
-        for other in proposals[1:]:
-            if better(other, winner, i):
-                winner = other
-        for name, column in vars(best).items():
-            column[i] = getattr(winner, name)[i]
+    first, *others = proposals
+    best = Proposals(*(getattr(first, field.name) for field in fields(Proposals)))
+    for other in others:
+        wins = better(other, best)
+        columns = {name: np.where(wins.reshape(-1, *[1] * (column.ndim - 1)), getattr(other, name), column)
+                   for name, column in vars(best).items()}  # fmt: skip
+        best = Proposals(**columns)
     return best
 
 
-def better(a, b, i: int) -> bool:
-    """Whether `a` proposes the better split of node i: greater gain, lower feature, lower bin, missing right (D1)."""
-    if a.gains[i] != b.gains[i]:
-        return bool(a.gains[i] > b.gains[i])
-    return (a.features[i], a.bins[i], a.default_left[i]) < (b.features[i], b.bins[i], b.default_left[i])
+def better(a, b) -> np.ndarray:
+    """bool, for each node: whether `a` proposes the better split: greater gain, lower feature, lower bin, missing right
+    (D1)."""
+    wins, ties = a.gains > b.gains, a.gains == b.gains
+    for name in ("features", "bins", "default_left"):
+        of_a, of_b = getattr(a, name), getattr(b, name)
+        wins, ties = wins | (ties & (of_a < of_b)), ties & (of_a == of_b)
+    return wins
 
 
 @dataclass(frozen=True)
@@ -137,9 +137,9 @@ def choose_splits(
     chosen = np.flatnonzero(np.isfinite(best.gains))
     shards, locals_, bins = best.shards[chosen], best.locals[chosen], best.bins[chosen]
     thresholds = np.empty(len(chosen), np.float32)
-    for k, (shard, local, bin_) in enumerate(zip(shards, locals_, bins, strict=True)):
-        points = cut_points[shard]
-        thresholds[k] = points.cuts[points.offsets[local] + bin_]
+    for shard in np.unique(shards).tolist():
+        points, own = cut_points[shard], shards == shard
+        thresholds[own] = points.cuts[points.offsets[locals_[own]] + bins[own]]
     default_left, left_sums = best.default_left[chosen], best.left_sums[chosen]
     unstored_left = default_left if zeros.unstored_is_missing(rule) else (thresholds > 0).astype(np.uint8)
     right_sums = best.node_sums[chosen] - left_sums

@@ -212,7 +212,7 @@ class Coordinator(Role):
             frontier, level = frontier.split(splits.nodes), level + 1
         leaves = growing.leaves()
         sums = yield from self._leaf_sums(tree, steps)
-        values = _float32([job.parameters.learning_rate * job.rule.leaf_value(*of_leaf) for of_leaf in sums])
+        values = _float32(job.parameters.learning_rate * job.rule.leaf_values(*sums.T))
         for worker in job.workers:
             self.send(worker, CloseTree(tree=tree, values=values))
         self._trees.append(self._tree(growing, leaves, values, steps))
@@ -239,8 +239,7 @@ class Coordinator(Role):
         job = self._job
         grads = np.array([grad for grad, _ in growing.sums]) * steps.grad
         hesses = np.array([hess for _, hess in growing.sums]) * steps.hess
-        pairs = zip(grads, hesses, strict=True)
-        value = _float32([job.parameters.learning_rate * job.rule.leaf_value(*pair) for pair in pairs])
+        value = _float32(job.parameters.learning_rate * job.rule.leaf_values(grads, hesses))
         value[leaves] = values
         return Tree(
             left=np.array(growing.left, np.int32),

@@ -25,7 +25,8 @@ STEPS = Steps(grad=0.25, hess=0.5, leaf_grad=1.0, leaf_hess=1.0)
     ],  # fmt: skip
 )
 def test_leaf_value(alpha, grad, hess, value):
-    assert SplitRule(1.0, alpha, 0.0, 0.0).leaf_value(grad, hess) == pytest.approx(value)
+    values = SplitRule(1.0, alpha, 0.0, 0.0).leaf_values(np.array([grad, grad]), np.array([hess, 0]))
+    assert values == pytest.approx([value, 0])
 
 
 def test_better_is_one_order_of_all_splits():
@@ -35,14 +36,15 @@ def test_better_is_one_order_of_all_splits():
         splits.gains[i], splits.features[i] = gain, feature
         splits.bins[i], splits.default_left[i] = bin_, default_left
 
-    class At:
-        def __init__(self, i):
-            self.gains, self.features = splits.gains[i : i + 1], splits.features[i : i + 1]
-            self.bins, self.default_left = splits.bins[i : i + 1], splits.default_left[i : i + 1]
+    pairs = list(itertools.product(range(len(fields)), repeat=2))
 
-    for i, j in itertools.product(range(len(fields)), repeat=2):
+    def chosen(numbers):
+        return Proposals(**{name: column[list(numbers)] for name, column in vars(splits).items()})
+
+    found = better(*(chosen(numbers) for numbers in zip(*pairs, strict=True)))
+    for (i, j), wins in zip(pairs, found.tolist(), strict=True):
         a, b = fields[i], fields[j]
-        assert better(At(i), At(j), 0) == ((-a[0], *a[1:]) < (-b[0], *b[1:]))
+        assert wins == ((-a[0], *a[1:]) < (-b[0], *b[1:]))
 
 
 def make_range(ids, n_bins, zeros):
