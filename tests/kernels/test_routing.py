@@ -11,7 +11,7 @@ from tests.plain import both_ways
 
 WAYS = pytest.mark.parametrize("kernels", both_ways(routing), ids=["compiled", "plain"])
 quick = settings(max_examples=60, deadline=None)
-SIZES = st.sampled_from([0, 1, 2, 63, 64, 65, 130])
+SIZES = st.sampled_from([0, 1, 2, 63, 64, 65, 130, 400])
 
 
 @st.composite
