@@ -1,8 +1,10 @@
 """Knows what rows a forest scores and how: by blocks of rows, by walking, or from bitvectors; does not know files.
 
 By blocks, as kernels/scoring.py says. Partial bitvectors (boosting/packed_trees.py) are for workers that hold some of the
-features each. Few rows, and trees of very many leaves, are faster to walk.
+features each. Few rows are faster to walk; forests of very many features, and trees of very many leaves, are walked too.
 """
+
+from functools import cached_property
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from psboost.kernels.lanes import LANES, WORDS
 MASK_BYTES = 1 << 22  # how much of its bitvectors partial_exits holds at a time
 CACHE_BYTES = 1 << 18  # walked rows are laid out in pieces of this size, to stay in a core's cache
 STEPS_OF_TREE, STEPS_OF_NODE = 30.0, 1.0  # of a walk take as long as a tree, and a node of it, of a block
+MOST_FEATURES = 1 << 16  # of which a block holds the cells of all its rows, 1 KiB a feature
 TABLE_SHARE = 4  # a table holds at most so many columns for each of the forest's own features
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
@@ -128,18 +131,27 @@ class Scorer:
             walking.walk(laid_out, k, *self._walked, part)
 
     def _walk_is_faster(self, n_rows: int) -> bool:
-        """Whether going down each tree row by row takes less time than sorting whole blocks into nodes."""
-        n_leaves = self._nodes.n_leaves
-        if n_leaves.max(initial=1) > scoring.MOST_LEAVES:
+        """Whether going down each tree row by row takes less time than sorting whole blocks into nodes, or less room."""
+        if self._most_leaves > scoring.MOST_LEAVES or len(self.features) > MOST_FEATURES:
             return True
-        n_blocks = -(-n_rows // LANES)
-        per_block = STEPS_OF_TREE * len(n_leaves) + STEPS_OF_NODE * float(n_leaves.sum())
-        return n_blocks * per_block > n_rows * float(self._nodes.depths().sum())
+        return -(-n_rows // LANES) * self._steps_of_block > n_rows * self._steps_of_row
+
+    @cached_property
+    def _most_leaves(self) -> int:
+        return int(self._nodes.n_leaves.max(initial=1))
+
+    @cached_property
+    def _steps_of_block(self) -> float:
+        return STEPS_OF_TREE * self.n_trees + STEPS_OF_NODE * float(self._nodes.n_leaves.sum())
+
+    @cached_property
+    def _steps_of_row(self) -> float:
+        return float(self._nodes.depths().sum())
 
     def _scratch(self) -> tuple[np.ndarray, ...]:
         """What add_scores and add_dense_scores work on: cells, conditions, reached, planes, sums."""
         usual = self._blocks[3]
-        reached = _aligned((2 * int(self._nodes.n_leaves.max(initial=1)) + 7) * WORDS, np.uint64, 0)
+        reached = _aligned((2 * self._most_leaves + 7) * WORDS, np.uint64, 0)
         reached[:WORDS] = _ALL
         conditions = _aligned(len(usual) * WORDS, np.uint64, 0)
         conditions.reshape(-1, WORDS)[:] = usual[:, None]

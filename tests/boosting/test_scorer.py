@@ -193,11 +193,15 @@ def test_several_blocks_of_rows_and_parts_of_bitvectors(rule, monkeypatch):
     np.testing.assert_array_equal(margins, expected)
 
 
-def test_few_rows_are_walked_and_many_are_not():
+def test_few_rows_are_walked_and_many_are_not(monkeypatch):
+    from psboost.boosting import scorer as module
+
     rng = np.random.default_rng(2)
     scorer = naive.random_forest(rng, [64] * 40, 6, True).scorer
     assert scorer._walk_is_faster(1)
     assert not scorer._walk_is_faster(1000)
+    monkeypatch.setattr(module, "MOST_FEATURES", len(scorer.features) - 1)
+    assert scorer._walk_is_faster(1000)
 
 
 def test_no_trees_and_bad_ranges():
