@@ -6,10 +6,10 @@
     stride  more than the greatest cell: a feature's sums lie at f * stride + cell of a wide accumulator
 """
 
+from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, IN2, OUT, OUT2, inline, int32, int64, kernel, uint8, uint16, uint64, void
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import load_word, prefetch
-from psboost.kernels.routing import first_from
 
 _CODES = (uint8, uint16)
 _LOW = 0xFFFFFFFF

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint64, void
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import prefetch
@@ -185,25 +186,13 @@ def extract(features, bin_offsets, acc, pairs, at, bins, grads, hesses):
 _ENTRIES = types.Tuple([types.Array(kind, 1, "C") for kind in (int64, int32, int64, int64)])
 
 
-@inline
-def _first_from(least, bins, begin, end):
-    """The first place of begin .. end whose bin is at least this; bins ascend."""
-    while begin < end:
-        middle = (begin + end) // 2
-        if bins[middle] < least:
-            begin = middle + 1
-        else:
-            end = middle
-    return begin
-
-
 @kernel(_ENTRIES(IN[int64], IN[int32], IN[int64], IN[int64], int64, int64))
 def restrict(offsets, bins, grads, hesses, begin, end):
     """offsets, bins, grads, hesses of the entries of each node with begin <= bin < end, bins counted from begin."""
     lows, part_offsets = np.empty(len(offsets), np.int64), np.zeros(len(offsets), np.int64)
     for i in range(len(offsets) - 1):
-        lows[i] = _first_from(begin, bins, offsets[i], offsets[i + 1])
-        part_offsets[i + 1] = part_offsets[i] + _first_from(end, bins, lows[i], offsets[i + 1]) - lows[i]
+        lows[i] = first_from(begin, bins, offsets[i], offsets[i + 1])
+        part_offsets[i + 1] = part_offsets[i] + first_from(end, bins, lows[i], offsets[i + 1]) - lows[i]
     n_entries = part_offsets[-1]
     part_bins, part_grads = np.empty(n_entries, np.int32), np.empty(n_entries, np.int64)
     part_hesses = np.empty(n_entries, np.int64)

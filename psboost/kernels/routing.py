@@ -6,22 +6,11 @@ of its own, so that threads may clear those of neighbours. The node that a row i
 more rows' nodes stay in the cache.
 """
 
-from psboost.kernels.compile import IN, IN2, OUT, OUT2, boolean, float32, inline, int32, int64, kernel, uint8, uint64, void
+from psboost.kernels.ascending import first_from
+from psboost.kernels.compile import IN, IN2, OUT, OUT2, boolean, float32, int32, int64, kernel, uint8, uint64, void
 
 NODES = (uint8, int32)
 _SCANNED = 64  # so many rows of a bin are gone through sooner than searched
-
-
-@inline
-def first_from(least, rows, begin, end):
-    """The first place of begin .. end whose row is at least this; rows ascend."""
-    while begin < end:
-        middle = (begin + end) // 2
-        if rows[middle] < least:
-            begin = middle + 1
-        else:
-            end = middle
-    return begin
 
 
 @kernel([void(IN[int64], IN[int32], boolean, IN2[int64], int64, int64, IN[node], OUT[uint8]) for node in NODES])

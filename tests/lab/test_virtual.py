@@ -403,7 +403,7 @@ RUNS = [((2, 2), 2, "block"), ((1, 1), 1, "block"), ((1, 3), 2, "block"), ((3, 1
 @pytest.mark.parametrize(("grid", "servers", "mode"), RUNS, ids=str)
 def test_a_training_is_that_of_memory(grid, servers, mode):
     X, y = dense_data()
-    how = {"num_boost_round": 3, "grid": grid, "servers": servers, "mode": mode, "evals": [(X, y, "same")]}
+    how = {"num_boost_round": 3, "grid": grid, "servers": servers, "mode": mode, "evals": [(X, y, "same")], "threads": 1}
     memory = psboost.train(PARAMS, X, y, transport="memory", **how)
     cluster = psboost.lab.Cluster(hosts=3, host_cores=2)
     virtual = psboost.train(PARAMS, X, y, transport="virtual", cluster=cluster, **how)
