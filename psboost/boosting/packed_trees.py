@@ -121,7 +121,7 @@ class Nodes:
         on_nan = nodes[self.unstored_left[nodes] != self.missing_left[nodes]]
         nodes, which = np.concatenate([nodes, on_nan]), np.concatenate([which, np.full(len(on_nan), 2)])
 
-        of, word, lost = self._lost(nodes, 64)
+        of, word, lost = self._lost(nodes)
         records = np.empty(len(of), exits.NODE)
         records["threshold"] = self.threshold[nodes][of]
         records["word"] = word_begin[self.tree[nodes][of] - first_tree] + word
@@ -172,13 +172,13 @@ class Nodes:
         order = np.concatenate(self.levels)
         return order[np.argsort(self.tree[order], kind="stable")]
 
-    def _lost(self, nodes, size):
-        """(index into `nodes`, word, mask) for each word of `size` bits that holds lost leaves of a node."""
+    def _lost(self, nodes):
+        """(index into `nodes`, word, mask) for each word that holds lost leaves of a node."""
         first, end = self.first_leaf[nodes], self.first_leaf[nodes] + self.n_lost[nodes]
-        n_words = (end - 1) // size - first // size + 1
+        n_words = (end - 1) // 64 - first // 64 + 1
         of = np.repeat(np.arange(len(nodes)), n_words)
-        word = first[of] // size + np.arange(len(of)) - np.repeat(np.cumsum(n_words) - n_words, n_words)
-        lost = _ones_below(end[of] - size * word) & ~_ones_below(first[of] - size * word)
+        word = first[of] // 64 + np.arange(len(of)) - np.repeat(np.cumsum(n_words) - n_words, n_words)
+        lost = _ones_below(end[of] - 64 * word) & ~_ones_below(first[of] - 64 * word)
         return of, word, lost
 
     def steps(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

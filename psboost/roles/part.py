@@ -54,11 +54,9 @@ class Part:
         """Histograms of nodes over their living features (int32, the worker's numbers), and their totals."""
         return self._builder.build(rows_of_nodes, [features - np.int32(self.begin) for features in living], packed)
 
-    def clear_deviating(self, splits: AnySplits, own: np.ndarray, rows: slice, node_of_row, rows_of, bits) -> None:
-        """Clears the bits of those of `rows` whose stored value goes away from the default child of their node's split.
-
-        own  which of the splits are by features of this part; the others as in data.block.Block.clear_bits
-        """
+    def leaving(self, splits: AnySplits, own: np.ndarray) -> np.ndarray:
+        """What Block.clear_bits is told of the splits `own`, all by features of this part: which bins of stored values go
+        away from the default child."""
         block, features = self.block, splits.locals[own] - self.begin
         edges, n_cuts = splits.bins[own] + 1, block.n_cuts[features]  # the first bin that goes right
         unstored_left, nan_left = splits.unstored_left[own] != 0, splits.default_left[own] != 0
@@ -67,4 +65,4 @@ class Part:
         leaving[:, NODE], leaving[:, FEATURE] = splits.nodes[own], features
         leaving[:, BEGIN], leaving[:, END] = np.where(unstored_left, edges, 0), np.where(unstored_left, n_cuts, edges)
         leaving[:, NAN_BIN] = np.where(has_nan_bin & (nan_left != unstored_left), n_cuts, -1)
-        block.clear_bits(leaving, rows, node_of_row, rows_of, bits)
+        return leaving

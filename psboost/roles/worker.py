@@ -197,7 +197,9 @@ class Worker(Role):
         )  # fmt: skip
         self._node_of_row = nodes_of_rows(self._n_rows, job.parameters.max_depth)
         self._train = RowPartition(0, self._n_train, self._node_of_row)
-        self._eval = RowPartition(self._n_train, self._n_rows, self._node_of_row)
+        self._partitions = [self._train]
+        if self._n_rows > self._n_train:
+            self._partitions.append(RowPartition(self._n_train, self._n_rows, self._node_of_row))
 
     def _all(self, function, *items) -> list:
         """What `function` makes of each item, side by side."""
@@ -226,7 +228,7 @@ class Worker(Role):
         steps = job.steps(self._bounds, self._n_rows_of_all)
         with self.stage("gradients"):
             self._gradients.round(steps, rounding_key(job.seed, tree), self._row_offset)
-        for partition in (self._train, self._eval):
+        for partition in self._partitions:
             partition.reset()
         return steps
 
@@ -297,23 +299,25 @@ class Worker(Role):
         """uint8, for each of the shard's rows: 0 if one of the splits `mine` sends it away from its node's default child."""
         bits = np.ones(self._n_rows, np.uint8)
         part_of_split = np.searchsorted([part.end for part in self._parts], splits.locals[mine], side="right")
-        by_part = [(self._parts[number], mine[part_of_split == number]) for number in np.unique(part_of_split).tolist()]
+        leaving = [
+            (part.block, part.leaving(splits, mine[part_of_split == number]))
+            for number, part in enumerate(self._parts) if number in part_of_split
+        ]  # fmt: skip
 
         def rows_of(node: int) -> list[np.ndarray]:
-            return [partition.rows(node) for partition in (self._train, self._eval)]
+            return [partition.rows(node) for partition in self._partitions]
 
         def clear(rows: slice) -> None:
-            for part, own in by_part:
-                part.clear_deviating(splits, own, rows, self._node_of_row, rows_of, bits)
+            for block, of_block in leaving:
+                block.clear_bits(of_block, rows, self._node_of_row, rows_of, bits)
 
         self._all(clear, chunks_of(self._n_rows, self._job.n_threads))  # each writes bits of rows of its own
         return bits
 
     def _move_rows(self, frontier: Frontier, splits: AnySplits, bits: np.ndarray) -> None:
-        for partition in (self._train, self._eval):
-            partition.split(
-                frontier.children(splits.nodes), bits, splits.unstored_left, bool(splits.last), self._side_by_side
-            )
+        children = frontier.children(splits.nodes)
+        for partition in self._partitions:
+            partition.split(children, bits, splits.unstored_left, bool(splits.last), self._side_by_side)
 
     # --- the end of a tree
 
