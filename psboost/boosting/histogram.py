@@ -102,6 +102,24 @@ class NodeSums:
     n_present: int | None = None
 
 
+class _Entries:
+    """Memory for the entries of one range's histograms, kept for the next ones: new memory is slow to touch first."""
+
+    def __init__(self):
+        self._arrays = [np.empty(0, dtype) for dtype in _DTYPES]
+
+    def room(self, at: int, n: int) -> list[np.ndarray]:
+        """bins, grads, hesses with room for n entries from `at` on; those before it stay."""
+        if at + n > len(self._arrays[0]):
+            for i, held in enumerate(self._arrays):
+                self._arrays[i] = np.empty(max(at + n, 2 * len(held)), held.dtype)
+                self._arrays[i][:at] = held[:at]
+        return self._arrays
+
+    def histograms(self, offsets: np.ndarray) -> Histograms:
+        return Histograms(offsets, *(held[: offsets[-1]] for held in self._arrays))
+
+
 class HistogramBuilder(ABC):
     """Builds the histograms of one block's nodes, in accumulators that are kept between calls."""
 
@@ -111,6 +129,7 @@ class HistogramBuilder(ABC):
         self._n_bins = int(bin_offsets[-1])
         self._packed_sums = np.zeros(self._n_bins, np.int64)
         self._pairs: np.ndarray | None = None
+        self._entries: list[_Entries] = []
 
     @staticmethod
     def of(block: Block) -> "HistogramBuilder":
@@ -122,26 +141,32 @@ class HistogramBuilder(ABC):
     def sum(self, rows: np.ndarray, packed: np.ndarray) -> NodeSums:
         """The sums of the node that holds `rows` (int32), each row's grad and hess packed (kernels.packed_rows)."""
 
-    def build(self, rows_of_nodes: list[np.ndarray], living: list[np.ndarray], packed: np.ndarray):
-        """Histograms of nodes, given each one's rows (int32) and living features (int32 ascending); and their totals.
+    def build(
+        self, rows_of_nodes: list[np.ndarray], living: list[list[np.ndarray]], edges: list[int], packed: np.ndarray
+    ) -> tuple[list["Histograms"], np.ndarray]:
+        """Histograms of nodes over each of several ranges of features, and the nodes' totals.
 
-        The totals (int64, n_nodes x 2) are sum_grad, sum_hess of each node's rows.
+        rows_of_nodes  int32, of each node
+        living         of each range, then of each node: living features (int32, ascending; edges[0] is the block's first)
+        edges          ranges of features, edges[i] .. edges[i + 1]
+        returns        of each range, its bins counted from its first one, until the next call; and sum_grad, sum_hess of
+                       each node's rows (int64, n_nodes x 2)
         """
-        sizes = [self._most_bins(rows, features) for rows, features in zip(rows_of_nodes, living, strict=True)]
-        bins = np.empty(sum(sizes), np.int32)
-        grads, hesses = np.empty(len(bins), np.int64), np.empty(len(bins), np.int64)
-        offsets, totals = np.zeros(len(sizes) + 1, np.int64), np.zeros((len(sizes), 2), np.int64)
-        at = 0
-        for i, (rows, features) in enumerate(zip(rows_of_nodes, living, strict=True)):
+        first_bins = self._bin_offsets[np.array(edges) - edges[0]].tolist()
+        self._entries += [_Entries() for _ in range(len(living) - len(self._entries))]
+        offsets = np.zeros((len(living), len(rows_of_nodes) + 1), np.int64)
+        totals = np.zeros((len(rows_of_nodes), 2), np.int64)
+        for i, rows in enumerate(rows_of_nodes):
             sums = self.sum(rows, packed)
-            at = kernels.extract(features, self._bin_offsets, sums.acc, sums.pairs, at, bins, grads, hesses)
-            offsets[i + 1], totals[i] = at, sums.total[:2]
-        return Histograms(offsets, bins[:at], grads[:at], hesses[:at]), totals
-
-    def _most_bins(self, rows: np.ndarray, features: np.ndarray) -> int:
-        """How many bins may be present in a node."""
-        n_bins = int((self._bin_offsets[features + 1] - self._bin_offsets[features]).sum())
-        return min(n_bins, self._n_stored(rows))
+            totals[i] = sums.total[:2]
+            most = len(rows) * self._most_stored
+            for s, of_nodes in enumerate(living):
+                at = int(offsets[s, i])
+                room = self._entries[s].room(at, min(most, first_bins[s + 1] - first_bins[s]) + 1)
+                offsets[s, i + 1] = kernels.extract(
+                    of_nodes[i], edges[0], self._bin_offsets, sums.acc, sums.pairs, first_bins[s], at, *room
+                )
+        return [entries.histograms(of_nodes) for entries, of_nodes in zip(self._entries, offsets, strict=False)], totals
 
     @staticmethod
     def _sum_rows(rows: np.ndarray, packed: np.ndarray) -> tuple[Total, int, int]:
@@ -151,9 +176,10 @@ class HistogramBuilder(ABC):
         *total, most_grad, most_hess = sums.tolist()
         return Total(*total), most_grad, most_hess
 
+    @property
     @abstractmethod
-    def _n_stored(self, rows: np.ndarray) -> int:
-        """How many cells `rows` store, at most."""
+    def _most_stored(self) -> int:
+        """How many cells a row stores at most."""
 
     def _acc(self, pairs: bool) -> np.ndarray:
         if not pairs:
@@ -181,8 +207,9 @@ class DenseBuilder(HistogramBuilder):
         dense_kernels.build_dense(self._cells, self._stride, self._bin_offsets, rows, packed, n_fit, self._wide, acc)
         return NodeSums(acc, total.needs_pairs, total)
 
-    def _n_stored(self, rows):
-        return len(rows) * (len(self._bin_offsets) - 1)
+    @property
+    def _most_stored(self):
+        return len(self._bin_offsets) - 1
 
 
 class SparseBuilder(HistogramBuilder):
@@ -192,7 +219,12 @@ class SparseBuilder(HistogramBuilder):
         super().__init__(bin_offsets)
         self._indptr, self._bins = indptr, bins
         self._posting_offsets, self._posting_rows = posting_offsets, posting_rows
+        self._most = int(np.diff(indptr).max(initial=0))
         self._dirty: tuple[np.ndarray, np.ndarray | None] | None = None
+
+    @property
+    def _most_stored(self):
+        return self._most
 
     def sum(self, rows, packed):
         self._clear()
@@ -210,9 +242,6 @@ class SparseBuilder(HistogramBuilder):
             few = 16 * n_stored < self._n_bins
             self._dirty = acc, rows.copy() if few else None  # by the next call the rows may have moved
         return NodeSums(acc, pairs, total)
-
-    def _n_stored(self, rows):
-        return int((self._indptr[rows + 1] - self._indptr[rows]).sum())
 
     def _is_by_bins(self, n_stored: int) -> bool:
         """Whether it is quicker to go through all bins' rows than through a node's rows' n_stored bins.

@@ -9,6 +9,7 @@ from psboost.boosting.histogram import NodeSums, Total
 from psboost.data import zeros
 from psboost.data.sketches import CutPoints
 from psboost.errors import ProtocolError
+from psboost.kernels import ascending
 from psboost.kernels import histograms as histogram_kernels
 from psboost.kernels import splits as kernels
 from psboost.kernels.histograms import NodeHistogram
@@ -235,7 +236,8 @@ class SplitFinder:
     def apply(self, positions: list[int], build_left: list[bool]) -> None:
         """The open nodes to split, by position, and which child of each is built."""
         self._parents = [(self._open[i], left) for i, left in zip(positions, build_left, strict=True)]
-        self._parent_features = [self._open[i].histogram.features.copy() for i in positions for _ in range(2)]
+        of_parents = [self._open[i].histogram.features.copy() for i in positions]
+        self._parent_features = [features for features in of_parents for _ in ("left", "right")]
         self._open = []
 
     def add(self, sums: NodeSums) -> None:
@@ -269,12 +271,10 @@ class SplitFinder:
 
     def flags(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Of each open node: the features that lived in its parent (int32), and whether they live on (uint8)."""
-        flags, lives = [], np.zeros(self._range.n_features, np.uint8)
-        for node, features in zip(self._open, self._parent_features, strict=True):
-            lives[node.histogram.features] = 1
-            flags.append((features, lives[features]))
-            lives[node.histogram.features] = 0
-        return flags
+        flags = [np.empty(len(features), np.uint8) for features in self._parent_features]
+        for node, features, alive in zip(self._open, self._parent_features, flags, strict=True):
+            ascending.find_members(node.histogram.features, features, alive)
+        return list(zip(self._parent_features, flags, strict=True))
 
     def _write(self, proposals: Proposals, i: int, best: np.ndarray, gain: float) -> None:
         feature = best[kernels.FEATURE]

@@ -171,16 +171,18 @@ def sum_packed(rows, packed, sums):
     sums[0], sums[1], sums[2], sums[3], sums[4] = grads, hesses, sizes, most_grad, most_hess
 
 
-@kernel(int64(IN[int32], IN[int32], IN[int64], boolean, int64, OUT[int32], OUT[int64], OUT[int64]))
-def extract(features, bin_offsets, acc, pairs, at, bins, grads, hesses):
-    """Writes the present bins of `features` (ascending) from position `at` on; returns the end."""
+@kernel(int64(IN[int32], int64, IN[int32], IN[int64], boolean, int64, int64, OUT[int32], OUT[int64], OUT[int64]))
+def extract(features, first, bin_offsets, acc, pairs, first_bin, at, bins, grads, hesses):
+    """Writes the present bins of `features` (ascending, numbered from `first`), counted from first_bin, from position `at`
+    on; returns the end. There must be room for one more: each is written without a test, and moved on from if present."""
+    at = uint64(at)
     for feature in features:
-        for b in range(bin_offsets[feature], bin_offsets[feature + 1]):
+        f = uint64(int64(feature) - first)
+        for b in range(uint64(bin_offsets[f]), uint64(bin_offsets[f + _1])):
             grad, hess = read(acc, pairs, b)
-            if hess != 0:
-                bins[at], grads[at], hesses[at] = b, grad, hess
-                at += 1
-    return at
+            bins[at], grads[at], hesses[at] = int64(b) - first_bin, grad, hess
+            at += uint64(hess != 0)
+    return int64(at)
 
 
 _ENTRIES = types.Tuple([types.Array(kind, 1, "C") for kind in (int64, int32, int64, int64)])

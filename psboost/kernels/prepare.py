@@ -13,7 +13,7 @@ from psboost.kernels import CACHE_FOLDER
 
 JOBS = {
     "train": (
-        "binning", "cells", "columns", "dealing", "dense", "gradients", "histograms", "links", "packing", "routing",
+        "ascending", "binning", "cells", "columns", "dealing", "dense", "gradients", "histograms", "links", "packing", "routing",
         "splits", "summaries",
     ),
     "send": ("bitvectors", "chunks", "classes", "histogram_streams", "pairs"),

@@ -7,6 +7,7 @@ import numpy as np
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.split import best_of
 from psboost.data.sketches import CutPoints
+from psboost.kernels import ascending
 from psboost.roles.role import COORDINATOR
 from psboost.roles.worker import Worker
 from psboost.wire.histogram_codecs import encode_histograms
@@ -43,8 +44,8 @@ class BlockWorker(Worker):
 
     def _find_splits(self, tree, level, frontier, build):
         if self._job.merges:
-            features = [np.concatenate(self._living[i]) for i in frontier.positions(build)]
-            self._send_histograms(tree, level, build, features)
+            living = [self._living[i] for i in frontier.positions(build)]
+            self._send_histograms(tree, level, build, [list(of_server) for of_server in zip(*living, strict=True)])
         else:
             self._propose(tree, level, build)
         [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
@@ -68,7 +69,7 @@ class BlockWorker(Worker):
             sizes = np.array([len(parts[s]) for parts in self._living])
             flags = np.split(unpack_living(packed, int(sizes.sum())), np.cumsum(sizes)[:-1])
             by_server.append(flags)
-        alive = [[features[by_server[s][i] != 0] for s, features in enumerate(self._living[i])] for i in positions]
+        alive = [[_chosen(features, by_server[s][i]) for s, features in enumerate(self._living[i])] for i in positions]
         return [features for features in alive for _ in ("left", "right")]
 
     def _propose(self, tree: int, level: int, nodes: list[int]) -> None:
@@ -78,17 +79,22 @@ class BlockWorker(Worker):
         proposals = best_of(self._all(lambda part: part.propose(rows, self._gradients.packed, stage), self._parts))
         self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(proposals)))
 
-    def _send_histograms(self, tree: int, level: int, nodes: list[int], living: list[np.ndarray]) -> None:
-        """Builds the histograms of `nodes` and sends each server its part (R > 1)."""
-        built, totals = self._build(nodes, living)
+    def _send_histograms(self, tree: int, level: int, nodes: list[int], living: list[list[np.ndarray]]) -> None:
+        """Builds the histograms of `nodes` and sends each server its part (R > 1). `living`: of each server's features."""
+        built, totals = self._build(nodes, living, self._range_offsets.tolist())
         with self.stage("encode"):
-            encoded = self._all(partial(self._encode, built), range(self._job.n_servers))
+            encoded = self._all(self._encode, built, range(self._job.n_servers))
         for server, arrays in zip(self._job.servers, encoded, strict=True):
             message = PushHistograms(tree=tree, level=level, totals=totals, codec=self._job.codec, arrays=arrays)
             self.send(server, message)
 
     def _encode(self, built: Histograms, server: int) -> tuple[np.ndarray, ...]:
-        """A server's part of the histograms."""
+        """A server's histograms."""
         offsets = self._bin_offsets[self._range_offsets[server] : self._range_offsets[server + 1] + 1]
-        part = built.restrict(int(offsets[0]), int(offsets[-1]))
-        return encode_histograms(self._job.codec, part, offsets - offsets[0])
+        return encode_histograms(self._job.codec, built, offsets - offsets[0])
+
+
+def _chosen(features: np.ndarray, flags: np.ndarray) -> np.ndarray:
+    """The features (int32) whose flag (uint8) is 1."""
+    chosen = np.empty(np.count_nonzero(flags) + 1, np.int32)
+    return chosen[: ascending.choose(features, flags, chosen)]

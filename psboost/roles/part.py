@@ -3,7 +3,7 @@
 import numpy as np
 
 from psboost.boosting.growth import feature_range
-from psboost.boosting.histogram import HistogramBuilder, NodeSums
+from psboost.boosting.histogram import HistogramBuilder, Histograms, NodeSums
 from psboost.boosting.split import Proposals, SplitFinder, SplitRule, Splits
 from psboost.data.block import BEGIN, END, FEATURE, N_LEAVING_FIELDS, NAN_BIN, NODE, build_block
 from psboost.data.columns import AnyColumns
@@ -50,9 +50,12 @@ class Part:
         """The sums of one node, which holds `rows`, over all bins of the part; until the next node's."""
         return self._builder.sum(rows, packed)
 
-    def build(self, rows_of_nodes: list[np.ndarray], living: list[np.ndarray], packed: np.ndarray):
-        """Histograms of nodes over their living features (int32, the worker's numbers), and their totals."""
-        return self._builder.build(rows_of_nodes, [features - np.int32(self.begin) for features in living], packed)
+    def build(
+        self, rows_of_nodes: list[np.ndarray], living: list[list[np.ndarray]], edges: list[int], packed: np.ndarray
+    ) -> tuple[list[Histograms], np.ndarray]:
+        """Histograms of nodes over each range of the part's features, and their totals (HistogramBuilder.build); the
+        features are numbered as the worker does."""
+        return self._builder.build(rows_of_nodes, living, edges, packed)
 
     def leaving(self, splits: AnySplits, own: np.ndarray) -> np.ndarray:
         """What Block.clear_bits is told of the splits `own`, all by features of this part: which bins of stored values go

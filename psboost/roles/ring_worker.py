@@ -5,7 +5,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from psboost.boosting.growth import Frontier
-from psboost.boosting.histogram import NodeSums, Total
+from psboost.boosting.histogram import Histograms, NodeSums, Total
 from psboost.boosting.split import Proposals, SplitFinder, best_of, choose_splits
 from psboost.data.sketches import CutPoints, SketchBytes, Sketches
 from psboost.roles.modes import REDUCE_SCATTER, SPARSE_ALLREDUCE
@@ -133,13 +133,14 @@ class RingWorker(Worker):
 
     def _sum_present(self, nodes: list[int], frontier: Frontier) -> np.ndarray:
         """The same in the present bins of features that may still be split (D3), which all workers know alike."""
+        positions = frontier.positions(nodes)
         living = [
-            np.concatenate([search.finder.parent_features[i] + np.int32(search.first) for search in self._searches])
-            for i in frontier.positions(nodes)
+            [search.finder.parent_features[i] + np.int32(search.first) for i in positions] for search in self._searches
         ]
-        built, totals = self._build(nodes, living)
+        edges = [0, *(part.end for part in self._parts)]
+        built, totals = self._build(nodes, living, edges)
         with self.stage("encode"):
-            self._sums.start(built, self._all)
+            self._sums.start(Histograms.join(built, self._bin_offsets[edges[:-1]].tolist()), self._all)
         return totals.astype(np.float64)
 
     def _search(self, search: _Search) -> Proposals:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -263,15 +264,24 @@ class Worker(Role):
             level += 1
         yield from self._close(tree, sorted(leaves), steps)
 
-    def _build(self, nodes: list[int], living: list[np.ndarray]) -> tuple[Histograms, np.ndarray]:
-        """Histograms of `nodes` over their living features (int32, the worker's numbers), and the totals of their rows."""
+    def _build(
+        self, nodes: list[int], living: list[list[np.ndarray]], edges: list[int]
+    ) -> tuple[list[Histograms], np.ndarray]:
+        """Histograms of `nodes` over each of the ranges of features edges[i] .. edges[i + 1], which are the parts or lie all
+        in one part; and the totals of their rows.
+
+        living  of each range, then of each node: living features (int32, the worker's numbers)
+        """
         rows = [self._train.rows(node) for node in nodes]
-        ends = [part.end for part in self._parts[:-1]]
-        of_parts = list(zip(*(np.split(features, np.searchsorted(features, ends)) for features in living), strict=True))
+        of_parts = [edges] if len(self._parts) == 1 else [list(edge) for edge in pairwise(edges)]
+        living_of_parts = [living] if len(self._parts) == 1 else [[of_range] for of_range in living]
+
+        def build(part: Part, *own) -> tuple[list[Histograms], np.ndarray]:
+            return part.build(rows, *own, self._gradients.packed)
+
         with self.stage("build"):
-            built = self._all(lambda part, own: part.build(rows, list(own), self._gradients.packed), self._parts, of_parts)
-            first_bins = [int(self._bin_offsets[part.begin]) for part in self._parts]
-            return Histograms.join([histograms for histograms, _ in built], first_bins), built[0][1]
+            built = self._all(build, self._parts, living_of_parts, of_parts)
+        return [histograms for of_part, _ in built for histograms in of_part], built[0][1]
 
     # --- routing
 

@@ -13,6 +13,7 @@ from tests.naive import histograms as naive
 quick = settings(max_examples=60, deadline=None)
 BIN_OFFSETS = np.array([0, 4, 4, 5, 11, 20], np.int32)
 ALL = np.arange(5, dtype=np.int32)
+EDGES = [0, 5]
 
 
 def make_block(seed, n_rows, grad_bits=16):
@@ -61,7 +62,8 @@ def dense_builder(rows, dtype):
 def built(rows, which, values, living=None):
     """The nodes as {bin: (grad, hess)}, their totals checked."""
     which = [np.array(rows_of_node, np.int32) for rows_of_node in which]
-    histograms, totals = builder(rows).build(which, [ALL] * len(which) if living is None else living, pack(values))
+    living = [ALL] * len(which) if living is None else living
+    [histograms], totals = builder(rows).build(which, [living], EDGES, pack(values))
     expected = [list(naive.sums(rows_of_node.tolist(), values)) for rows_of_node in which]
     assert totals.tolist() == expected and totals.shape == (len(which), 2)
     return histograms
@@ -97,9 +99,13 @@ def test_nodes_built_on_every_path(seed, n_rows, grad_bits, n_nodes, make):
         for which, features in zip(members, living, strict=True)
     ]
     one = make(rows)
-    for _ in range(2):  # the accumulators are clean again after a call
-        histograms, totals = one.build(members, living, pack(values, grad_bits))
-        assert dicts(histograms) == expected
+    for first, cut in ((0, 5), (0, 2), (3, 3)):  # the accumulators are clean again after a call
+        of_ranges = [[f[f < cut] + np.int32(first) for f in living], [f[f >= cut] + np.int32(first) for f in living]]
+        parts, totals = one.build(members, of_ranges, [first, first + cut, first + 5], pack(values, grad_bits))
+        begin = int(BIN_OFFSETS[cut])
+        lower, upper = map(dicts, parts)
+        found = [a | {b + begin: sums for b, sums in of_node.items()} for a, of_node in zip(lower, upper, strict=True)]
+        assert found == expected and all(b < begin for of_node in lower for b in of_node)
         assert totals.tolist() == [list(naive.sums(which.tolist(), values)) for which in members]
 
 
@@ -108,7 +114,7 @@ def test_a_dense_block_of_more_rows_than_are_added_at_once(grad_bits):
     rows, values = make_block(1, 10_000, grad_bits)
     which = [np.arange(len(rows), dtype=np.int32), np.arange(1, 9_000, 2, dtype=np.int32)]
     one = dense_builder(rows, np.uint8)
-    histograms, _ = one.build(which, [ALL, ALL], pack(values, grad_bits))
+    [histograms], _ = one.build(which, [[ALL, ALL]], EDGES, pack(values, grad_bits))
     assert dicts(histograms) == [naive.build(rows, part.tolist(), values) for part in which]
     needs_pairs = sum(abs(grad) for grad, _ in values) >= 2**31
     assert one.sum(which[0], pack(values, grad_bits)).pairs == needs_pairs == (grad_bits == 32)
@@ -139,7 +145,7 @@ def test_worst_values_at_the_packed_limit(sign, few):
     for n in (2**16 - 1, 2**16, 2**16 + 1):
         which = np.arange(n, dtype=np.int32)
         assert one.sum(which, packed).pairs == (n >= 2**16)
-        histograms, totals = one.build([which], [np.zeros(1, np.int32)], packed)
+        [histograms], totals = one.build([which], [[np.zeros(1, np.int32)]], [0, 1], packed)
         assert dicts(histograms) == [{0: (sign * n * 2**15, n * 2**15)}]
         assert totals.tolist() == [[sign * n * 2**15, n * 2**15]]
 
@@ -215,5 +221,5 @@ def test_no_nodes_and_no_features():
     nothing = builder([[], [], []], 0, np.zeros(1, np.int32))
     rows = [np.arange(3, dtype=np.int32)]
     for _ in range(2):
-        histograms, totals = nothing.build(rows, [np.empty(0, np.int32)], np.ones(3, np.int64))
+        [histograms], totals = nothing.build(rows, [[np.empty(0, np.int32)]], [0, 0], np.ones(3, np.int64))
         assert (dicts(histograms), totals.tolist()) == ([{}], [[0, 3]])

@@ -62,8 +62,8 @@ def as_lists(histogram):
 
 @WAYS
 @quick
-@given(blocks(), FEATURES, st.integers(0, 3), WIDTHS)
-def test_build_and_extract(kernels, block, features, begin, width):
+@given(blocks(), FEATURES, st.integers(0, 3), st.integers(-2, 2), WIDTHS)
+def test_build_and_extract(kernels, block, features, begin, first_bin, width):
     indptr, bins, which, packed = arrays(*block, width)
     living = {b for f in features for b in range(BIN_OFFSETS[f], BIN_OFFSETS[f + 1])}
     expected = naive.restrict(naive.build(*block[0:1], block[2], block[1]), living)
@@ -77,9 +77,10 @@ def test_build_and_extract(kernels, block, features, begin, width):
         by_rows(indptr, bins, which, packed, acc)
         kernels.build_by_bins(posting_offsets, posting_rows, in_node, pairs, again)
         np.testing.assert_array_equal(acc, again)
-        out = empty_lists(begin + N_BINS)
-        end = kernels.extract(features, BIN_OFFSETS, acc, pairs, begin, *out)
-        assert as_dict(*(array[begin:end] for array in out)) == expected
+        out = empty_lists(begin + N_BINS + 1)
+        end = kernels.extract(features + np.int32(4), 4, BIN_OFFSETS, acc, pairs, first_bin, begin, *out)
+        found = as_dict(*(array[begin:end] for array in out))
+        assert {b + first_bin: sums for b, sums in found.items()} == expected
         kernels.clear(indptr, bins, which, 1 + pairs, acc)
         assert not acc.any()
 
