@@ -89,12 +89,17 @@ def _meaning(length, width):
     return (length - highest + width) << _5 | highest << _4 | width
 
 
-@kernel(int64(IN[uint64], OUT[int64]))
-def measure_classes(values, lengths):
-    """The bits of the stream that pack_classes makes of `values`; `lengths` (OUT, N_CLASSES) of the code words."""
-    counts = np.zeros(N_CLASSES, np.int64)
+@kernel(void(IN[uint64], OUT[int64]))
+def count_classes(values, counts):
+    """`counts` (OUT, zeros, N_CLASSES): how many of `values` are of each class."""
     for k in range(np.uint64(len(values))):
         counts[np.uint64(bit_length(values[k]))] += 1
+
+
+@kernel(int64(IN[int64], OUT[int64]))
+def measure_classes(counts, lengths):
+    """The bits of the stream that pack_classes makes of values of so many of each class; `lengths` (OUT, N_CLASSES) of the
+    code words."""
     find_lengths(counts, lengths)
     n_bits, n_classes = np.int64(0), np.int64(0)
     for i in range(N_CLASSES):

@@ -13,17 +13,18 @@ from psboost.kernels.packing import (
     BLOCK,
     CORRUPT,
     add_gaps,
-    fold_signs,
-    lower_counts,
     pack_blocks,
+    pack_counts,
+    pack_gaps,
+    pack_signed,
     raise_counts,
-    take_gaps,
     unfold_signs,
     unpack_blocks,
 )
 
 PLAIN, IN_PAIRS = np.uint64(0), np.uint64(64)  # forms of sums; above every shift
 _FORM_BYTES = 2  # IN_PAIRS lengthens the first stream by so many at most
+_FEW = 1 << 11  # entries: both forms are quick to make
 _MOST_SLOTS = 1 << 18  # of 4 bytes; more do not stay in a core's cache
 _0, _1, _3, _62, _63 = (np.uint64(k) for k in (0, 1, 3, 62, 63))
 
@@ -51,17 +52,13 @@ def _room(n_values, n_streams):
 @kernel(uint64(IN[int64], IN[int64], uint64, uint64, uint64, OUT[uint64]))
 def _pack_codes(grads, hesses, grad_shift, hess_shift, position, words):
     """The position after two streams."""
-    codes = np.empty(len(grads), np.uint64)
-    fold_signs(grads, grad_shift, codes)
-    position = pack_blocks(codes, position, words)
-    lower_counts(hesses, hess_shift, codes)
-    return pack_blocks(codes, position, words)
+    return pack_counts(hesses, hess_shift, pack_signed(grads, grad_shift, position, words), words)
 
 
-@kernel(types.Tuple((types.Array(uint64, 1, "C"), int64, int64))(IN[int64], IN[int64], uint64, uint64))
+@kernel(types.Tuple((types.Array(uint64, 1, "C"), int64, boolean))(IN[int64], IN[int64], uint64, uint64))
 def _pack_in_pairs(grads, hesses, grad_shift, hess_shift):
-    """The form IN_PAIRS as words and its number of bytes, -1 if no pair repeats; and the bits that the form PLAIN takes at
-    least."""
+    """The form IN_PAIRS as words, its number of bytes, -1 if it is not worth trying, and whether it is surely the smaller
+    one: by what it saves, about, and what it adds."""
     n_entries = len(grads)
     numbers, counts = np.empty(n_entries, np.uint32), np.empty(n_entries + 1, np.uint32)
     table = np.empty(2 * n_entries + 2, np.int64)
@@ -69,19 +66,21 @@ def _pack_in_pairs(grads, hesses, grad_shift, hess_shift):
     while n_slots <= 2 * n_entries and n_slots < _MOST_SLOTS:
         n_slots *= 2
     n_pairs = pairs.number_pairs(grads, hesses, np.zeros(n_slots, np.uint32), numbers, table, counts)
-    if n_pairs == n_entries:
-        return np.empty(0, np.uint64), np.int64(-1), np.int64(0)
     counts = counts[: n_pairs + 1]
     kinds, ranks = np.zeros(pairs.N_KINDS, np.int64), np.empty(n_pairs + 1, np.uint32)
     most = min(n_pairs, n_entries - n_pairs)  # a pair with a rank takes two entries
     ranked_grads, ranked_hesses = np.empty(most, np.int64), np.empty(most, np.int64)
-    n_ranked = pairs.rank_pairs(counts, table, kinds, ranks, ranked_grads, ranked_hesses)
+    classes = np.zeros(N_CLASSES, np.int64)
+    n_ranked = pairs.rank_pairs(counts, table, kinds, ranks, ranked_grads, ranked_hesses, classes)
+    lengths = np.empty(N_CLASSES, np.int64)
+    n_bits = measure_classes(classes, lengths)
+    n_saved = pairs.count_saved_bits(counts, ranks, table, grad_shift, hess_shift)
+    if n_ranked == 0 or (n_entries > _FEW and 5 * n_saved < 4 * n_bits):
+        return np.empty(0, np.uint64), np.int64(-1), False
     n_others = kinds[1]
     marks = np.empty(n_entries, np.uint64)
     other_grads, other_hesses = np.empty(n_others + 1, np.int64), np.empty(n_others + 1, np.int64)
     pairs.mark_pairs(grads, hesses, numbers, ranks, marks, other_grads, other_hesses)
-    lengths = np.empty(N_CLASSES, np.int64)
-    n_bits = measure_classes(marks, lengths)
     words = np.empty(_room(2 * (n_ranked + n_others) + 2, 5) + n_bits // 64 + 2, np.uint64)
     words[0] = _0
     sizes = np.empty(2, np.uint64)
@@ -90,7 +89,7 @@ def _pack_in_pairs(grads, hesses, grad_shift, hess_shift):
     position = _pack_codes(ranked_grads[:n_ranked], ranked_hesses[:n_ranked], grad_shift, hess_shift, position, words)
     position = _pack_codes(other_grads[:n_others], other_hesses[:n_others], grad_shift, hess_shift, position, words)
     position = pack_classes(marks, lengths, position, words)
-    return words, np.int64(position >> _3), pairs.count_bits(counts, table, grad_shift, hess_shift)
+    return words, np.int64(position >> _3), n_entries > _FEW and 4 * n_saved > 5 * n_bits
 
 
 @kernel(types.Array(uint8, 1, "C")(IN[int64], IN[int32], IN[int64], IN[int64]))
@@ -98,11 +97,8 @@ def pack_histograms(offsets, bins, grads, hesses):
     """The bytes of the histograms of nodes; none if a node's bins do not ascend. All hesses must be above 0."""
     n_nodes, n_entries = len(offsets) - 1, len(bins)
     grad_shift, hess_shift = _common_zeros(grads), _common_zeros(hesses)
-    gaps = np.empty(n_entries, np.uint64)
-    if not take_gaps(offsets, bins, gaps):
-        return np.empty(0, np.uint8)
-    form, (sums, n_bytes, least_bits) = IN_PAIRS, _pack_in_pairs(grads, hesses, grad_shift, hess_shift)
-    if n_bytes < 0 or 8 * (n_bytes + _FORM_BYTES) >= least_bits:
+    form, (sums, n_bytes, is_smaller) = IN_PAIRS, _pack_in_pairs(grads, hesses, grad_shift, hess_shift)
+    if not is_smaller:
         plain = np.empty(_room(2 * n_entries, 2), np.uint64)
         plain[0] = _0
         n_plain = np.int64(_pack_codes(grads, hesses, grad_shift, hess_shift, _0, plain) >> _3)
@@ -115,7 +111,10 @@ def pack_histograms(offsets, bins, grads, hesses):
     for i in range(n_nodes):
         sizes[i] = np.uint64(offsets[i + 1] - offsets[i])
     position = pack_blocks(sizes, pack_blocks(head, _0, words), words)
-    n_before = np.int64(pack_blocks(gaps, position, words) >> _3)
+    position = pack_gaps(offsets, bins, position, words)
+    if position == CORRUPT:
+        return np.empty(0, np.uint8)
+    n_before = np.int64(position >> _3)
     packed = np.empty(n_before + n_bytes, np.uint8)
     packed[:n_before] = words.view(np.uint8)[:n_before]
     packed[n_before:] = sums.view(np.uint8)[:n_bytes]
@@ -179,18 +178,22 @@ def unpack_entries(words, position, end_position, head, n_bins, offsets, bins, g
     position = unpack_blocks(words, position, end_position, sizes)
     if position == CORRUPT or not _fits(sizes[0], end_position) or not _fits(sizes[1], end_position):
         return False
-    ranked_grads, ranked_hesses = np.empty(np.int64(sizes[0]), np.int64), np.empty(np.int64(sizes[0]), np.int64)
-    other_grads, other_hesses = np.empty(np.int64(sizes[1]), np.int64), np.empty(np.int64(sizes[1]), np.int64)
-    position = _unpack_codes(words, position, end_position, grad_shift, hess_shift, ranked_grads, ranked_hesses)
+    n_others, n_sent = np.int64(sizes[1]), np.int64(sizes[0] + sizes[1])
+    sent_grads, sent_hesses = np.empty(n_sent, np.int64), np.empty(n_sent, np.int64)
+    position = _unpack_codes(
+        words, position, end_position, grad_shift, hess_shift, sent_grads[n_others:], sent_hesses[n_others:]
+    )
     if position == CORRUPT:
         return False
-    position = _unpack_codes(words, position, end_position, grad_shift, hess_shift, other_grads, other_hesses)
+    position = _unpack_codes(
+        words, position, end_position, grad_shift, hess_shift, sent_grads[:n_others], sent_hesses[:n_others]
+    )
     if position == CORRUPT or np.uint64(len(bins)) > end_position - position:  # a mark is a bit at least
         return False
     marks = gaps
     if unpack_classes(words, position, end_position, marks) != end_position:
         return False
-    return pairs.join_pairs(marks, ranked_grads, ranked_hesses, other_grads, other_hesses, grads, hesses)
+    return pairs.join_pairs(marks, sizes[1], sent_grads, sent_hesses, grads, hesses)
 
 
 @kernel(boolean(IN[int64], IN[int32], IN[int64], int64))

@@ -21,12 +21,15 @@ import numpy as np
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, uint64, void
 
 BLOCK = 128
+_LENGTHS = 72  # of 0 .. 64 bits
 PLACE_BITS = 7  # a place in a block
 HEADER_BITS = 8
 PATCH_HEADER_BITS = 16
 CORRUPT = np.uint64(2**64 - 1)  # returned in place of a position
 
-_0, _1, _6, _7, _8, _63, _64, _127, _128 = (np.uint64(k) for k in (0, 1, 6, 7, 8, 63, 64, 127, 128))
+_0, _1, _3, _6, _7, _8, _16, _24, _63, _64, _127, _128 = (
+    np.uint64(k) for k in (0, 1, 3, 6, 7, 8, 16, 24, 63, 64, 127, 128)
+)
 _ALL = np.uint64(2**64 - 1)
 
 
@@ -65,6 +68,69 @@ def bit_length(value):
     return n_bits
 
 
+@inline
+def _put_low_bits(values, n_values, mask, width, n_at_once, words, position, held):
+    """Puts the low `width` bits of n_values values, as many at once as 64 bits hold (n_at_once: a constant)."""
+    k = _0
+    while k + np.uint64(n_at_once) <= n_values:
+        several = values[k] & mask
+        for i in range(1, n_at_once):
+            several |= (values[k + np.uint64(i)] & mask) << width * np.uint64(i)
+        position, held = put_bits(words, position, held, several, width * np.uint64(n_at_once))
+        k += np.uint64(n_at_once)
+    while k < n_values:
+        position, held = put_bits(words, position, held, values[k] & mask, width)
+        k += _1
+    return position, held
+
+
+N_COUNTS = 4 * _LENGTHS
+
+
+@kernel(uint64(IN[uint64], uint64, OUT[int64], uint64, OUT[uint64]))
+def pack_block(values, n_values, counts, position, words):
+    """pack_blocks of one block, of the first n_values values. `counts` (OUT) has N_COUNTS elements."""
+    counts[:] = 0
+    for k in range(n_values):  # neighbours are often equally long: counted in one place they would wait for each other
+        counts[(k & _3) * np.uint64(_LENGTHS) + np.uint64(bit_length(values[k]))] += 1
+    for length in range(_LENGTHS):
+        counts[length] += counts[length + _LENGTHS] + counts[length + 2 * _LENGTHS] + counts[length + 3 * _LENGTHS]
+    widest = 64
+    while widest > 0 and counts[widest] == 0:
+        widest -= 1
+    n, n_patches, n_above, width = np.int64(n_values), np.int64(0), np.int64(0), widest
+    best = widest * n
+    for candidate in range(widest - 1, -1, -1):
+        n_above += counts[candidate + 1]
+        cost = candidate * n + n_above * (PLACE_BITS + widest - candidate) + PATCH_HEADER_BITS
+        if cost < best:
+            best, width, n_patches = cost, candidate, n_above
+    low_width, patch_width = np.uint64(width), np.uint64(widest - width)
+    mask, held = mask_of(low_width), words[position >> _6]
+    if n_patches == 0:
+        position, held = put_bits(words, position, held, low_width, _8)
+    else:
+        header = low_width | _128 | np.uint64(n_patches) << _8 | patch_width << _16
+        position, held = put_bits(words, position, held, header, _24)
+    if width > 32:
+        position, held = _put_low_bits(values, n_values, mask, low_width, 1, words, position, held)
+    elif width > 16:
+        position, held = _put_low_bits(values, n_values, mask, low_width, 2, words, position, held)
+    elif width > 8:
+        position, held = _put_low_bits(values, n_values, mask, low_width, 4, words, position, held)
+    elif width > 0:
+        position, held = _put_low_bits(values, n_values, mask, low_width, 8, words, position, held)
+    if n_patches > 0:
+        for k in range(n_values):
+            above = values[k] >> low_width
+            if above != _0:
+                position, held = put_bits(words, position, held, k, _7)
+                position, held = put_bits(words, position, held, above, patch_width)
+    position, held = put_bits(words, position, held, _0, (~position + _1) & _7)
+    words[position >> _6] = held
+    return position
+
+
 @kernel(uint64(IN[uint64], uint64, OUT[uint64]))
 def pack_blocks(values, position, words):
     """The position after `values`, packed into `words` (OUT) from `position` on, which is a whole byte.
@@ -72,43 +138,10 @@ def pack_blocks(values, position, words):
     The word at `position` must hold zeros from there on. At most 32 bits a block and 71 bits a value are
     written, and the word after the last one is cleared.
     """
-    counts = np.zeros(65, np.int64)
-    held = words[position >> _6]
+    counts = np.empty(N_COUNTS, np.int64)
     for begin in range(0, len(values), BLOCK):
-        end = min(begin + BLOCK, len(values))
-        counts[:] = 0
-        for k in range(np.uint64(begin), np.uint64(end)):
-            counts[np.uint64(bit_length(values[k]))] += 1
-        widest = 64
-        while widest > 0 and counts[widest] == 0:
-            widest -= 1
-        width, n_patches, n_above = widest, 0, 0
-        best = widest * (end - begin)
-        for candidate in range(widest - 1, -1, -1):
-            n_above += counts[candidate + 1]
-            cost = candidate * (end - begin) + n_above * (PLACE_BITS + widest - candidate) + PATCH_HEADER_BITS
-            if cost < best:
-                best, width, n_patches = cost, candidate, n_above
-        low_width = np.uint64(width)
-        mask = mask_of(low_width)
-        if n_patches == 0:
-            position, held = put_bits(words, position, held, low_width, _8)
-        else:
-            patch_width = np.uint64(widest - width)
-            position, held = put_bits(words, position, held, low_width | _128, _8)
-            position, held = put_bits(words, position, held, np.uint64(n_patches), _8)
-            position, held = put_bits(words, position, held, patch_width, _8)
-        if width > 0:
-            for k in range(np.uint64(begin), np.uint64(end)):
-                position, held = put_bits(words, position, held, values[k] & mask, low_width)
-        if n_patches > 0:
-            for k in range(np.uint64(begin), np.uint64(end)):
-                above = values[k] >> low_width
-                if above != _0:
-                    position, held = put_bits(words, position, held, k - np.uint64(begin), _7)
-                    position, held = put_bits(words, position, held, above, patch_width)
-        position, held = put_bits(words, position, held, _0, (~position + _1) & _7)
-    words[position >> _6] = held
+        some = values[begin : begin + BLOCK]
+        position = pack_block(some, np.uint64(len(some)), counts, position, words)
     return position
 
 
@@ -143,7 +176,7 @@ def unpack_blocks(words, position, end_position, values):
             values[begin:end] = _0
         else:
             mask = mask_of(width)
-            for k in range(begin, end):
+            for k in range(np.uint64(begin), np.uint64(end)):
                 values[k] = get_bits(words, position, mask)
                 position += width
         for _ in range(n_patches):
@@ -182,12 +215,30 @@ def take_gaps(offsets, ids, gaps):
     return True
 
 
+@kernel(uint64(IN[int64], IN[int32], uint64, OUT[uint64]))
+def pack_gaps(offsets, ids, position, words):
+    """take_gaps, then pack_blocks; CORRUPT if the ids of a group do not ascend."""
+    counts, block, n = np.empty(N_COUNTS, np.int64), np.empty(BLOCK, np.uint64), _0
+    for i in range(len(offsets) - 1):
+        previous = np.int64(-1)
+        for k in range(np.uint64(offsets[i]), np.uint64(offsets[i + 1])):
+            here = np.int64(ids[k])
+            if here <= previous:
+                return CORRUPT
+            block[n] = np.uint64(here - 1 - previous)
+            previous = here
+            n += _1
+            if n == np.uint64(BLOCK):
+                position, n = pack_block(block, n, counts, position, words), _0
+    return pack_block(block, n, counts, position, words) if n > _0 else position
+
+
 @kernel([boolean(IN[int64], IN[uint64], uint64, OUT[ids]) for ids in _IDS])
 def add_gaps(offsets, gaps, limit, ids):
     """True if the ids that skip `gaps` are all below `limit`; they are written to `ids` (OUT)."""
     for i in range(len(offsets) - 1):
         lowest = _0
-        for k in range(offsets[i], offsets[i + 1]):
+        for k in range(np.uint64(offsets[i]), np.uint64(offsets[i + 1])):
             if gaps[k] >= limit - lowest:
                 return False
             here = lowest + gaps[k]
@@ -205,9 +256,20 @@ def fold_signs(values, shift, codes):
 
     First the `shift` low bits are cut, which are zero in all values.
     """
-    for k in range(len(values)):
+    for k in range(np.uint64(len(values))):
         value = values[k] >> np.int64(shift)
         codes[k] = np.uint64((value << np.int64(1)) ^ (value >> np.int64(63)))
+
+
+@kernel(uint64(IN[int64], uint64, uint64, OUT[uint64]))
+def pack_signed(values, shift, position, words):
+    """fold_signs, then pack_blocks."""
+    counts, block = np.empty(N_COUNTS, np.int64), np.empty(BLOCK, np.uint64)
+    for begin in range(0, len(values), BLOCK):
+        some = values[begin : begin + BLOCK]
+        fold_signs(some, shift, block)
+        position = pack_block(block, np.uint64(len(some)), counts, position, words)
+    return position
 
 
 @kernel(boolean(IN[uint64], uint64, OUT[int64]))
@@ -215,7 +277,7 @@ def unfold_signs(codes, shift, values):
     """True if every value fits 64 bits; `values` (OUT): the inverse of fold_signs."""
     excess = ~mask_of(_64 - shift)
     fits = True
-    for k in range(len(codes)):
+    for k in range(np.uint64(len(codes))):
         code = codes[k]
         fits &= code & excess == _0
         magnitude = np.int64(code >> _1)
@@ -227,11 +289,22 @@ def unfold_signs(codes, shift, values):
 def lower_counts(values, shift, codes):
     """True if all values are above 0; `codes` (OUT): what they have above 1, less `shift` low zero bits."""
     least = np.int64(1)
-    for k in range(len(values)):
+    for k in range(np.uint64(len(values))):
         value = values[k]
         least = min(least, value)
         codes[k] = np.uint64((value >> np.int64(shift)) - np.int64(1))
     return least > 0
+
+
+@kernel(uint64(IN[int64], uint64, uint64, OUT[uint64]))
+def pack_counts(values, shift, position, words):
+    """lower_counts of values that are above 0, then pack_blocks."""
+    counts, block = np.empty(N_COUNTS, np.int64), np.empty(BLOCK, np.uint64)
+    for begin in range(0, len(values), BLOCK):
+        some = values[begin : begin + BLOCK]
+        lower_counts(some, shift, block)
+        position = pack_block(block, np.uint64(len(some)), counts, position, words)
+    return position
 
 
 @kernel(boolean(IN[uint64], uint64, OUT[int64]))
@@ -239,7 +312,7 @@ def raise_counts(codes, shift, values):
     """True if every value fits 63 bits; `values` (OUT): the inverse of lower_counts."""
     limit = (_ALL >> _1) >> shift
     fits = True
-    for k in range(len(codes)):
+    for k in range(np.uint64(len(codes))):
         code = codes[k]
         fits &= code < limit
         values[k] = np.int64(((code & (_ALL >> _1)) + _1) << shift & (_ALL >> _1))

@@ -13,6 +13,7 @@ from psboost.kernels.compile import IN, OUT, boolean, inline, int64, kernel, uin
 from psboost.kernels.packing import bit_length
 
 N_KINDS = 896  # of counts of 32 bits
+_BLOCKS_ADD = np.uint64(2)  # bits
 
 _0, _1, _5, _32, _64 = (np.uint64(k) for k in (0, 1, 5, 32, 64))
 _MIX_GRAD, _MIX_BOTH = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)  # odd, as random as any
@@ -57,11 +58,12 @@ def _kind(count):
     return (shift << _5) + (count >> shift)
 
 
-@kernel(int64(IN[uint32], IN[int64], OUT[int64], OUT[uint32], OUT[int64], OUT[int64]))
-def rank_pairs(counts, pairs, kinds, ranks, grads, hesses):
+@kernel(int64(IN[uint32], IN[int64], OUT[int64], OUT[uint32], OUT[int64], OUT[int64], OUT[int64]))
+def rank_pairs(counts, pairs, kinds, ranks, grads, hesses, classes):
     """How many pairs have a rank; `ranks` (OUT) of all pairs, `grads` and `hesses` (OUT) by rank.
 
-    `kinds` (OUT): zeros, N_KINDS of them; kinds[1] will be the number of pairs that stand there once.
+    `kinds` (OUT): zeros, N_KINDS of them; kinds[1] will be the number of pairs that stand there once. `classes` (OUT):
+    zeros, N_CLASSES of them, which will be how many entries' marks have so many bits.
     """
     for i in range(_1, np.uint64(len(counts))):
         kinds[_kind(np.uint64(counts[i]))] += 1
@@ -78,18 +80,27 @@ def rank_pairs(counts, pairs, kinds, ranks, grads, hesses):
             grads[place], hesses[place] = pairs[i << _1], pairs[i << _1 | _1]
             kinds[kind] += 1
             ranks[i] = place + _1
+            classes[bit_length(place + _1)] += counts[i]
+    classes[0] = kinds[1]
     return n_ranked
 
 
-@kernel(int64(IN[uint32], IN[int64], uint64, uint64))
-def count_bits(counts, pairs, grad_shift, hess_shift):
-    """The bits of the codes of all entries' sums, without leading zeros: packed in blocks they take more."""
+@inline
+def _bits_in_block(code):
+    """About: a code that is not 0 has neighbours in its block that are longer."""
+    return np.uint64(bit_length(code)) + _BLOCKS_ADD * np.uint64(code != _0)
+
+
+@kernel(int64(IN[uint32], IN[uint32], IN[int64], uint64, uint64))
+def count_saved_bits(counts, ranks, pairs, grad_shift, hess_shift):
+    """About how many bits it saves to send each pair that has a rank once, and not as often as it stands there."""
     n_bits = _0
     for i in range(_1, np.uint64(len(counts))):
-        grad = pairs[i << _1] >> np.int64(grad_shift)
-        hess = (pairs[i << _1 | _1] >> np.int64(hess_shift)) - np.int64(1)
-        fold = np.uint64(grad << np.int64(1) ^ grad >> np.int64(63))
-        n_bits += np.uint64(counts[i]) * np.uint64(bit_length(fold) + bit_length(np.uint64(hess)))
+        if ranks[i] > 0:
+            grad = pairs[i << _1] >> np.int64(grad_shift)
+            hess = (pairs[i << _1 | _1] >> np.int64(hess_shift)) - np.int64(1)
+            n_each = _bits_in_block(np.uint64(grad << np.int64(1) ^ grad >> np.int64(63))) + _bits_in_block(np.uint64(hess))
+            n_bits += np.uint64(counts[i] - np.uint32(1)) * n_each
     return np.int64(n_bits)
 
 
@@ -104,19 +115,20 @@ def mark_pairs(grads, hesses, numbers, ranks, marks, other_grads, other_hesses):
         n_others += np.uint64(rank == _0)
 
 
-@kernel(boolean(IN[uint64], IN[int64], IN[int64], IN[int64], IN[int64], OUT[int64], OUT[int64]))
-def join_pairs(marks, ranked_grads, ranked_hesses, other_grads, other_hesses, grads, hesses):
-    """True if the marks fit the sums; `grads` and `hesses` (OUT) are those of all entries."""
-    n_ranked, n_others, used = np.uint64(len(ranked_grads)), np.uint64(len(other_grads)), _0
+@kernel(boolean(IN[uint64], uint64, IN[int64], IN[int64], OUT[int64], OUT[int64]))
+def join_pairs(marks, n_others, sent_grads, sent_hesses, grads, hesses):
+    """True if the marks fit the sums that were sent; `grads` and `hesses` (OUT) are those of all entries.
+
+    sent_grads, sent_hesses  of the n_others entries marked 0, then by rank
+    """
+    n_sent, used, fits = np.uint64(len(sent_grads)), _0, True
+    if n_sent == _0:
+        return len(marks) == 0
     for k in range(np.uint64(len(marks))):
-        rank = marks[k]
-        if rank == _0:
-            if used == n_others:
-                return False
-            grads[k], hesses[k] = other_grads[used], other_hesses[used]
-            used += _1
-        else:
-            if rank > n_ranked:
-                return False
-            grads[k], hesses[k] = ranked_grads[rank - _1], ranked_hesses[rank - _1]
-    return used == n_others
+        is_other = marks[k] == _0
+        place = used if is_other else n_others + (marks[k] - _1)
+        used += np.uint64(is_other)
+        fits &= (place < n_sent) & (marks[k] <= n_sent)
+        place = min(place, n_sent - _1)
+        grads[k], hesses[k] = sent_grads[place], sent_hesses[place]
+    return fits and used == n_others

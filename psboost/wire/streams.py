@@ -20,8 +20,9 @@ def pack_streams(*streams: np.ndarray, by_class: np.ndarray | None = None) -> np
     """The uint64 streams as bytes (uint8), each one in blocks of its own; `by_class`: one more, see kernels.classes."""
     n_words = most_words(*map(len, streams))
     if by_class is not None:
-        lengths = np.empty(classes.N_CLASSES, np.int64)
-        n_words += classes.measure_classes(by_class, lengths) // 64 + 1
+        counts, lengths = np.zeros(classes.N_CLASSES, np.int64), np.empty(classes.N_CLASSES, np.int64)
+        classes.count_classes(by_class, counts)
+        n_words += classes.measure_classes(counts, lengths) // 64 + 1
     words = np.empty(n_words, np.uint64)
     words[0] = 0
     position = 0

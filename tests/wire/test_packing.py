@@ -165,34 +165,39 @@ def test_pairs(module, few, picks, n_slots):
     assert counts[1 : n_pairs + 1].tolist() == [numbers.tolist().count(k + 1) for k in range(n_pairs)]
     marks = naive.rank_pairs(numbers.tolist())
     counts, kinds, ranks = counts[: n_pairs + 1], np.zeros(module.N_KINDS, np.int64), np.empty(n_pairs + 1, np.uint32)
-    ranked = np.empty(max(marks, default=0), np.int64), np.empty(max(marks, default=0), np.int64)
-    assert module.rank_pairs(counts, table, kinds, ranks, *ranked) == len(ranked[0])
+    ranked, of_class = np.empty((2, max(marks, default=0)), np.int64), np.zeros(classes.N_CLASSES, np.int64)
+    assert module.rank_pairs(counts, table, kinds, ranks, *ranked, of_class) == len(ranked[0])
     n_others = marks.count(0)
     assert kinds[1] == n_others
+    lengths = [mark.bit_length() for mark in marks]
+    assert of_class.tolist() == [lengths.count(length) for length in range(classes.N_CLASSES)]
     others, got = (np.empty(n_others + 1, np.int64), np.empty(n_others + 1, np.int64)), np.empty(n, np.uint64)
     module.mark_pairs(grads, hesses, numbers, ranks, got, *others)
     assert got.tolist() == marks
-    others = others[0][:n_others].copy(), others[1][:n_others].copy()
+    sent = [np.concatenate([other[:n_others], own]) for other, own in zip(others, ranked, strict=True)]
     back = np.empty(n, np.int64), np.empty(n, np.int64)
-    assert module.join_pairs(got, *ranked, *others, *back)
+    assert module.join_pairs(got, np.uint64(n_others), *sent, *back)
     assert list(zip(back[0].tolist(), back[1].tolist(), strict=True)) == sums
+    repeated = [k for k, mark in enumerate(marks) if mark > 0 and mark in marks[:k]]
     for shift in (0, 3):
-        codes = naive.fold_signs(grads.tolist(), shift) + naive.lower_counts([hess | 8 for hess in hesses.tolist()], shift)
         table[1::2] |= 8
-        n_bits = module.count_bits(counts, table, np.uint64(shift), np.uint64(shift))
-        assert n_bits == sum(code.bit_length() for code in codes)
+        codes = naive.fold_signs([sums[k][0] for k in repeated], shift)
+        codes += naive.lower_counts([sums[k][1] | 8 for k in repeated], shift)
+        n_bits = module.count_saved_bits(counts, ranks, table, np.uint64(shift), np.uint64(shift))
+        assert n_bits == sum(code.bit_length() + 2 * (code > 0) for code in codes)
     if n:
         for wrong in (len(ranked[0]) + 1, 2**64 - 1, 0 if marks[-1] else 1):
             got[-1] = wrong
-            assert not module.join_pairs(got, *ranked, *others, *back)
+            assert not module.join_pairs(got, np.uint64(n_others), *sent, *back)
 
 
 @pytest.mark.parametrize("module", both_ways(pairs))
 def test_frequent_pairs_have_low_ranks(module):
     counts = np.array([0, 1, 70, 2, 2**32 - 1, 1, 10**6, 63, 2], np.uint32)
     kinds, ranks, table = np.zeros(module.N_KINDS, np.int64), np.empty(9, np.uint32), np.arange(18)
-    grads, hesses = np.empty(6, np.int64), np.empty(6, np.int64)
-    assert module.rank_pairs(counts, table, kinds, ranks, grads, hesses) == 6
+    grads, hesses, of_class = np.empty(6, np.int64), np.empty(6, np.int64), np.zeros(classes.N_CLASSES, np.int64)
+    assert module.rank_pairs(counts, table, kinds, ranks, grads, hesses, of_class) == 6
+    assert of_class[:5].tolist() == [2, 2**32 - 1, 70 + 10**6, 2 + 63 + 2, 0]
     assert ranks.tolist() == [0, 0, 3, 5, 1, 0, 2, 4, 6]
     assert (grads.tolist(), hesses.tolist()) == ([8, 12, 4, 14, 6, 16], [9, 13, 5, 15, 7, 17])
 
