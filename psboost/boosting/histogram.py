@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from psboost.data.block import Block, DenseBlock
+from psboost.errors import ProtocolError
 from psboost.kernels import dense as dense_kernels
 from psboost.kernels import histograms as kernels
 
@@ -71,7 +72,7 @@ def _join(arrays: list[np.ndarray], dtype) -> np.ndarray:
 
 
 class Total(NamedTuple):
-    """What a node's rows come to: grads, hesses and, where the rows are at hand, absolute grads."""
+    """What a node's rows come to: grads, hesses and, where they are known, absolute grads."""
 
     grad: int
     hess: int
@@ -120,6 +121,19 @@ class _Entries:
         return Histograms(offsets, *(held[: offsets[-1]] for held in self._arrays))
 
 
+class _Accumulators:
+    """Memory for a node's sums, packed or in pairs, all 0 until somebody adds to it."""
+
+    def __init__(self, n_bins: int):
+        self._n_bins = n_bins
+        self._held: dict[bool, np.ndarray] = {}
+
+    def of(self, pairs: bool) -> np.ndarray:
+        if pairs not in self._held:
+            self._held[pairs] = np.zeros(self._n_bins * (1 + pairs), np.int64)
+        return self._held[pairs]
+
+
 class HistogramBuilder(ABC):
     """Builds the histograms of one block's nodes, in accumulators that are kept between calls."""
 
@@ -127,8 +141,7 @@ class HistogramBuilder(ABC):
         """bin_offsets (int32): bins of a feature."""
         self._bin_offsets = bin_offsets
         self._n_bins = int(bin_offsets[-1])
-        self._packed_sums = np.zeros(self._n_bins, np.int64)
-        self._pairs: np.ndarray | None = None
+        self._accs = _Accumulators(self._n_bins)
         self._entries: list[_Entries] = []
 
     @staticmethod
@@ -149,16 +162,16 @@ class HistogramBuilder(ABC):
         rows_of_nodes  int32, of each node
         living         of each range, then of each node: living features (int32, ascending; edges[0] is the block's first)
         edges          ranges of features, edges[i] .. edges[i + 1]
-        returns        of each range, its bins counted from its first one, until the next call; and sum_grad, sum_hess of
-                       each node's rows (int64, n_nodes x 2)
+        returns        of each range, its bins counted from its first one, until the next call; and each node's
+                       Total (int64, n_nodes x 3)
         """
         first_bins = self._bin_offsets[np.array(edges) - edges[0]].tolist()
         self._entries += [_Entries() for _ in range(len(living) - len(self._entries))]
         offsets = np.zeros((len(living), len(rows_of_nodes) + 1), np.int64)
-        totals = np.zeros((len(rows_of_nodes), 2), np.int64)
+        totals = np.zeros((len(rows_of_nodes), len(Total._fields)), np.int64)
         for i, rows in enumerate(rows_of_nodes):
             sums = self.sum(rows, packed)
-            totals[i] = sums.total[:2]
+            totals[i] = sums.total
             most = len(rows) * self._most_stored
             for s, of_nodes in enumerate(living):
                 at = int(offsets[s, i])
@@ -181,13 +194,6 @@ class HistogramBuilder(ABC):
     def _most_stored(self) -> int:
         """How many cells a row stores at most."""
 
-    def _acc(self, pairs: bool) -> np.ndarray:
-        if not pairs:
-            return self._packed_sums
-        if self._pairs is None:
-            self._pairs = np.zeros(2 * self._n_bins, np.int64)
-        return self._pairs
-
 
 class DenseBuilder(HistogramBuilder):
     """Of a block that is held as a small number for each cell (data.block.DenseBlock)."""
@@ -202,7 +208,7 @@ class DenseBuilder(HistogramBuilder):
         n_fit = len(rows)
         if total.needs_pairs:
             n_fit = min(_GRADS_FIT // (most_grad + 1), _HESSES_FIT // (most_hess + 1), len(rows) - 1)
-        acc = self._acc(total.needs_pairs)
+        acc = self._accs.of(total.needs_pairs)
         acc.fill(0)
         dense_kernels.build_dense(self._cells, self._stride, self._bin_offsets, rows, packed, n_fit, self._wide, acc)
         return NodeSums(acc, total.needs_pairs, total)
@@ -231,7 +237,7 @@ class SparseBuilder(HistogramBuilder):
         total, _, _ = self._sum_rows(rows, packed)
         n_stored = len(rows) * len(self._bins) // max(1, len(self._indptr) - 1)  # about
         pairs = total.needs_pairs
-        acc = self._acc(pairs)
+        acc = self._accs.of(pairs)
         if self._is_by_bins(n_stored):
             values = self._values_of_all(rows, packed)
             kernels.build_by_bins(self._posting_offsets, self._posting_rows, values, pairs, acc)
@@ -275,16 +281,23 @@ class HistogramMerger:
     """Adds the histograms of row shards, and puts those of feature shards side by side, in one accumulator."""
 
     def __init__(self, n_bins: int):
-        self._acc = np.zeros(2 * n_bins, np.int64)
-        self._dirty: list[tuple[np.ndarray, int]] = []
+        self._accs = _Accumulators(n_bins)
+        self._dirty: list[tuple[np.ndarray, int, bool]] = []
 
-    def sum(self, node: int, parts: list[tuple[int, Histograms]], total: np.ndarray) -> NodeSums:
-        """The sums of a node out of several histograms, each with the bin that its bins are counted from."""
-        for bins, first_bin in self._dirty:
-            kernels.clear_pairs(bins, first_bin, self._acc)
-        self._dirty, n_present = [], 0
+    def sum(self, node: int, parts: list[tuple[int, Histograms]], total: Total) -> NodeSums:
+        """The sums of a node out of several histograms, each with the bin that its bins are counted from.
+
+        total  of the node's rows in all row shards. Raises ProtocolError for sums that it rules out
+        """
+        for dirty in self._dirty:
+            kernels.clear_bins(*dirty, self._accs.of(dirty[-1]))
+        self._dirty, n_present, pairs = [], 0, total.needs_pairs
+        acc = self._accs.of(pairs)
         for first_bin, part in parts:
             bins, grads, hesses = part.node(node)
-            n_present += kernels.scatter(bins, grads, hesses, first_bin, self._acc)
-            self._dirty.append((bins, first_bin))
-        return NodeSums(self._acc, True, Total(int(total[0]), int(total[1]), None), n_present)
+            self._dirty.append((bins, first_bin, pairs))
+            n_new = kernels.scatter(bins, grads, hesses, first_bin, pairs, acc)
+            if n_new < 0:
+                raise ProtocolError("a histogram's sums are not part of its node's")
+            n_present += n_new
+        return NodeSums(acc, pairs, total, n_present)

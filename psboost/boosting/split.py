@@ -300,6 +300,8 @@ class SplitFinder:
         held, rest = parent.histogram, parent.total - sums.total
         room = self._room.take(len(held.features), len(held.bins), sums.pairs)
         forms, counts = np.array([parent.pairs, sums.pairs, rest.needs_pairs]), np.zeros(4, np.int64)
+        if forms[1:].any() and not parent.pairs:
+            raise ProtocolError("a child's totals are not part of its parent's")
         histogram_kernels.share_out(held, sums.acc, forms, self._least, room, counts)
         n_child, n_rest, n_taken, n_wrong = counts.tolist()
         if n_wrong or sums.n_present not in (None, n_taken):

@@ -18,7 +18,7 @@ from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kern
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import prefetch
 
-_LOW = 0xFFFFFFFF
+_LOW, _HALF = 0xFFFFFFFF, 1 << 31
 # How many rows ahead a row's place and its bins are asked for. A node's rows are far apart in the block, so without
 # asking each costs a wait for memory: 1.3x to 2.5x the time on url-, avazu- and bosch-shaped data.
 _PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)
@@ -122,16 +122,23 @@ def build_by_bins(posting_offsets, posting_rows, packed, pairs, acc):
         _write(grad, hess, pairs, b, acc)
 
 
-@kernel(int64(IN[int32], IN[int64], IN[int64], int64, OUT[int64]))
-def scatter(bins, grads, hesses, first_bin, acc):
-    """Adds a list to the pairs of `acc`, its bins counted from first_bin; returns how many were not there yet."""
-    n_new = int64(0)
-    for k in range(len(bins)):
-        slot = uint64(2) * uint64(first_bin + bins[k])
-        n_new += acc[slot + uint64(1)] == 0
-        acc[slot] += grads[k]
-        acc[slot + uint64(1)] += hesses[k]
-    return n_new
+@kernel(int64(IN[int32], IN[int64], IN[int64], int64, boolean, OUT[int64]))
+def scatter(bins, grads, hesses, first_bin, pairs, acc):
+    """Adds a list to `acc`, packed or in pairs, its bins counted from first_bin; returns how many were not there yet, -1 if
+    one is too wide to be packed."""
+    n_new, wide = int64(0), int64(0)
+    for k in range(uint64(len(bins))):
+        b, grad, hess = uint64(first_bin + bins[k]), grads[k], hesses[k]
+        if pairs:
+            slot = _2 * b
+            n_new += acc[slot + _1] == 0
+            acc[slot] += grad
+            acc[slot + _1] += hess
+        else:
+            wide |= (grad + _HALF) >> int64(32) | hess >> int64(32)
+            n_new += acc[b] & int64(_LOW) == 0
+            acc[b] += (grad << int64(32)) + hess
+    return n_new if wide == 0 else int64(-1)
 
 
 @kernel(void(IN[int64], IN[int32], IN[int32], int64, OUT[int64]))
@@ -148,13 +155,16 @@ def clear(indptr, bins, rows, width, acc):
             acc[slot + step - _1] = 0
 
 
-@kernel(void(IN[int32], int64, OUT[int64]))
-def clear_pairs(bins, first_bin, acc):
-    """Sets the pairs of a list's bins to 0, its bins counted from first_bin."""
-    for k in range(len(bins)):
-        slot = uint64(2) * uint64(first_bin + bins[k])
-        acc[slot] = 0
-        acc[slot + uint64(1)] = 0
+@kernel(void(IN[int32], int64, boolean, OUT[int64]))
+def clear_bins(bins, first_bin, pairs, acc):
+    """Sets the slots of a list's bins, packed or pairs, to 0, its bins counted from first_bin."""
+    for k in range(uint64(len(bins))):
+        b = uint64(first_bin + bins[k])
+        if pairs:
+            acc[_2 * b] = 0
+            acc[_2 * b + _1] = 0
+        else:
+            acc[b] = 0
 
 
 @kernel([void(IN[int32], IN[width], OUT[int64]) for width in WIDTHS])
@@ -231,25 +241,26 @@ def take(bin_offsets, acc, pairs, least, node):
 
 @inline
 def _share_packed(begin, end, acc, at, rest, node, child):
-    """share_out's work on one feature, all sums packed: the halves need not be taken apart. Returns the new ends
-    at and rest, and the children's sums of hess."""
-    child_stored, rest_stored = int64(0), int64(0)
+    """share_out's work on one feature, all sums packed. Returns the new ends at and rest, the children's sums of hess, and
+    the number of bins where the child has more than the node."""
+    child_stored, rest_stored, n_wrong = int64(0), int64(0), int64(0)
     for k in range(uint64(begin), uint64(end)):
         b = node.bins[k]
-        value = acc[uint64(b)]
-        other = node.sums[k] - value
+        value, whole = acc[uint64(b)], node.sums[k]
+        other = whole - value
+        n_wrong += value & int64(_LOW) > whole & int64(_LOW)
         child.bins[uint64(at)], child.sums[uint64(at)] = b, value
         node.bins[uint64(rest)], node.sums[uint64(rest)] = b, other
         at += value != 0
         rest += other != 0
         child_stored += value & int64(_LOW)
         rest_stored += other & int64(_LOW)
-    return at, rest, child_stored, rest_stored
+    return at, rest, child_stored, rest_stored, n_wrong
 
 
 @inline
 def _share_pairs(begin, end, acc, forms, at, rest, node, child):
-    """The same in any forms; and the number of bins where the child has more than the node."""
+    """The same in any forms."""
     child_stored, rest_stored, n_wrong = int64(0), int64(0), int64(0)
     for k in range(uint64(begin), uint64(end)):
         b = node.bins[k]
@@ -292,9 +303,9 @@ def share_out(node, acc, forms, least, child, counts):
         child_begin, rest_begin = at, rest
         if forms[0]:
             at, rest, child_stored, rest_stored, wrong = _share_pairs(begin, end, acc, forms, at, rest, node, child)
-            n_wrong += wrong
         else:
-            at, rest, child_stored, rest_stored = _share_packed(begin, end, acc, at, rest, node, child)
+            at, rest, child_stored, rest_stored, wrong = _share_packed(begin, end, acc, at, rest, node, child)
+        n_wrong += wrong
         n_taken += at - child_begin
         if child_stored >= least:
             child.features[n_child] = feature

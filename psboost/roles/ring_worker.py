@@ -141,7 +141,7 @@ class RingWorker(Worker):
         built, totals = self._build(nodes, living, edges)
         with self.stage("encode"):
             self._sums.start(Histograms.join(built, self._bin_offsets[edges[:-1]].tolist()), self._all)
-        return totals.astype(np.float64)
+        return totals[:, :2].astype(np.float64)
 
     def _search(self, search: _Search) -> Proposals:
         """The best split of each open node in a thread's features, once the sums of the built ones are there."""

@@ -6,7 +6,7 @@ from functools import reduce
 import numpy as np
 
 from psboost.boosting.growth import Frontier, feature_range
-from psboost.boosting.histogram import HistogramMerger, Histograms
+from psboost.boosting.histogram import HistogramMerger, Histograms, Total
 from psboost.boosting.losses import Bounds
 from psboost.boosting.split import SplitFinder
 from psboost.data import zeros
@@ -121,9 +121,9 @@ class Server(Role):
         with self.stage("merge"):
             parts = self._decode(pushed)
             totals = sum(message.totals for message in pushed[:: job.n_feature_shards])
-        for node, total in enumerate(totals):
+        for node, total in enumerate(totals.tolist()):
             with self.stage("merge"):
-                sums = self._merger.sum(node, parts, total)
+                sums = self._merger.sum(node, parts, Total(*total))
             with self.stage("search"):
                 self._finder.add(sums)
         with self.stage("search"):

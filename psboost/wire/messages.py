@@ -203,8 +203,9 @@ class StartTree(Message):
 class PushHistograms(Message):
     """worker -> server, once a level (R > 1): histograms of the nodes to build, the receiver's range only.
 
-    `totals` (int64, n_nodes x 2): sum_grad and sum_hess of all rows of each node in the sender's row shard. `arrays`
-    hold the histograms in the form that `codec` names (wire/histogram_codecs.py).
+    `totals` (int64, n_nodes x 3): sum_grad, sum_hess and the sum of absolute grads of all rows of each node in the sender's
+    row shard; the last says whether the server may add grads and hesses as one integer. `arrays` hold the histograms in the
+    form that `codec` names (wire/histogram_codecs.py).
     """
 
     totals: np.ndarray

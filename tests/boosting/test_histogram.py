@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from psboost.boosting.fixed_point import packed_rows
 from psboost.boosting.histogram import DenseBuilder, HistogramMerger, Histograms, SparseBuilder, Total
+from psboost.errors import ProtocolError
 from tests.naive import gradients as naive_gradients
 from tests.naive import histograms as naive
 
@@ -59,13 +60,18 @@ def dense_builder(rows, dtype):
     return DenseBuilder(cells.reshape(-1), int(n_bins.max()) + 1, BIN_OFFSETS)
 
 
+def totals_of(which, values):
+    """grads, hesses, absolute grads of the rows `which`."""
+    return [*naive.sums(which, values), sum(abs(values[row][0]) for row in which)]
+
+
 def built(rows, which, values, living=None):
     """The nodes as {bin: (grad, hess)}, their totals checked."""
     which = [np.array(rows_of_node, np.int32) for rows_of_node in which]
     living = [ALL] * len(which) if living is None else living
     [histograms], totals = builder(rows).build(which, [living], EDGES, pack(values))
-    expected = [list(naive.sums(rows_of_node.tolist(), values)) for rows_of_node in which]
-    assert totals.tolist() == expected and totals.shape == (len(which), 2)
+    expected = [totals_of(rows_of_node.tolist(), values) for rows_of_node in which]
+    assert totals.tolist() == expected and totals.shape == (len(which), 3)
     return histograms
 
 
@@ -106,7 +112,7 @@ def test_nodes_built_on_every_path(seed, n_rows, grad_bits, n_nodes, make):
         lower, upper = map(dicts, parts)
         found = [a | {b + begin: sums for b, sums in of_node.items()} for a, of_node in zip(lower, upper, strict=True)]
         assert found == expected and all(b < begin for of_node in lower for b in of_node)
-        assert totals.tolist() == [list(naive.sums(which.tolist(), values)) for which in members]
+        assert totals.tolist() == [totals_of(which.tolist(), values) for which in members]
 
 
 @pytest.mark.parametrize("grad_bits", [16, 32])
@@ -147,7 +153,7 @@ def test_worst_values_at_the_packed_limit(sign, few):
         assert one.sum(which, packed).pairs == (n >= 2**16)
         [histograms], totals = one.build([which], [[np.zeros(1, np.int32)]], [0, 1], packed)
         assert dicts(histograms) == [{0: (sign * n * 2**15, n * 2**15)}]
-        assert totals.tolist() == [[sign * n * 2**15, n * 2**15]]
+        assert totals.tolist() == [[sign * n * 2**15, n * 2**15, n * 2**15]]
 
 
 def test_when_sums_need_pairs():
@@ -158,15 +164,26 @@ def test_when_sums_need_pairs():
 
 
 def merged(parts, n_bins=20):
-    """The nodes, as {bin: (grad, hess)}, of [(first bin, Histograms)]; and how many bins are said to be present."""
+    """The nodes, as {bin: (grad, hess)}, of [(first bin, Histograms)]; packed or in pairs, as their totals say."""
     merger = HistogramMerger(n_bins)
     nodes = []
     for node in range(parts[0][1].n_nodes):
-        sums = merger.sum(node, parts, np.array([1, 2]))
-        pairs = sums.acc.reshape(-1, 2)
-        nodes.append({b: tuple(pairs[b].tolist()) for b in np.flatnonzero(pairs[:, 1]).tolist()})
-        assert (sums.pairs, sums.n_present, sums.total) == (True, len(nodes[-1]), (1, 2, None))
+        both = []
+        for total in (Total(1, 2, None), Total(1, 2, 3)):
+            sums = merger.sum(node, parts, total)
+            assert (sums.pairs, sums.total) == (total.size is None, total)
+            pairs = sums.acc.reshape(-1, 2) if sums.pairs else np.stack([sums.acc >> 32, sums.acc & 0xFFFFFFFF], axis=1)
+            both.append({b: tuple(pairs[b].tolist()) for b in np.flatnonzero(pairs[:, 1]).tolist()})
+            assert sums.n_present == len(both[-1])
+        assert both[0] == both[1]
+        nodes.append(both[0])
     return nodes
+
+
+def test_sums_too_wide_for_their_totals_are_refused():
+    wide = Histograms(np.array([0, 1]), np.zeros(1, np.int32), np.array([2**31]), np.ones(1, np.int64))
+    with pytest.raises(ProtocolError, match="sums are not part"):
+        HistogramMerger(5).sum(0, [(0, wide)], Total(5, 5, 5))
 
 
 @quick
@@ -222,4 +239,4 @@ def test_no_nodes_and_no_features():
     rows = [np.arange(3, dtype=np.int32)]
     for _ in range(2):
         [histograms], totals = nothing.build(rows, [[np.empty(0, np.int32)]], [0, 0], np.ones(3, np.int64))
-        assert (dicts(histograms), totals.tolist()) == ([{}], [[0, 3]])
+        assert (dicts(histograms), totals.tolist()) == ([{}], [[0, 3, 0]])

@@ -1,6 +1,7 @@
 """Split rules, the order of splits, and a finder that keeps histograms over the levels of a tree."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -139,15 +140,16 @@ def test_levels_of_a_tree(seed, min_child_weight, gamma, zeros_count, reg_alpha,
             built = [2 * k + (not left) for k, left in enumerate(build_left)]
 
 
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("child", [{0: (-4, 3)}, {0: (-4, 2), 2: (1, 1)}])
-def test_a_child_that_is_not_part_of_its_parent(child):
+def test_a_child_that_is_not_part_of_its_parent(child, packed):
     finder = SplitFinder(make_range([1, 2], [2, 2], [(None, None)] * 2), SplitRule(1.0, 0.0, 0.0, 0.0))
     finder.start_tree(STEPS)
-    finder.add(sums_of({0: (-4, 2), 1: (4, 2)}, (0, 4), 4, packed=False))
+    finder.add(sums_of({0: (-4, 2), 1: (4, 2)}, (0, 4), 4, packed=packed))
     finder.find()
     finder.apply([0], [True])
     with pytest.raises(ProtocolError, match="not part of its parent"):
-        finder.add(sums_of(child, (-4, 3), 4, packed=False))
+        finder.add(replace(sums_of(child, (-4, 3), 4, packed=packed), n_present=len(child)))
 
 
 def test_no_features():

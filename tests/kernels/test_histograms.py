@@ -98,26 +98,39 @@ def test_sums_of_a_node(kernels, block, width):
     assert sums.tolist() == [*expected, sum(sizes), max(sizes, default=0), max(hesses, default=0)]
 
 
-HISTOGRAMS = st.dictionaries(
-    st.integers(0, N_BINS - 1), st.tuples(st.integers(-(2**50), 2**50), st.integers(1, 2**50)), max_size=9
-).map(lambda histogram: dict(sorted(histogram.items())))
+def histograms_up_to(largest):
+    return st.dictionaries(
+        st.integers(0, N_BINS - 1), st.tuples(st.integers(-largest, largest), st.integers(1, largest)), max_size=9
+    ).map(lambda histogram: dict(sorted(histogram.items())))
+
+
+HISTOGRAMS = histograms_up_to(2**50)
 
 
 @WAYS
 @quick
-@given(st.lists(HISTOGRAMS, max_size=4), st.integers(0, 3))
-def test_scatter_merges(kernels, histograms_of_shards, first_bin):
-    acc, merged = np.zeros(2 * (first_bin + N_BINS), np.int64), {}
+@given(st.data(), st.booleans(), st.integers(0, 3))
+def test_scatter_merges(kernels, data, pairs, first_bin):
+    histograms_of_shards = data.draw(st.lists(histograms_up_to(2**50 if pairs else 2**29), max_size=4))
+    acc, merged = np.zeros((1 + pairs) * (first_bin + N_BINS), np.int64), {}
     for histogram in histograms_of_shards:
-        n_new = kernels.scatter(*as_lists(histogram), first_bin, acc)
+        n_new = kernels.scatter(*as_lists(histogram), first_bin, pairs, acc)
         assert n_new == len(histogram.keys() - merged.keys())
         merged = naive.merge(merged, histogram)
-    held = acc.reshape(-1, 2)
+    held = acc.reshape(-1, 2) if pairs else np.stack([acc >> 32, acc & 0xFFFFFFFF], axis=1)
     assert {b: tuple(held[first_bin + b].tolist()) for b in merged} == merged
     assert np.count_nonzero(held[:, 1]) == len(merged)
     for histogram in histograms_of_shards:
-        kernels.clear_pairs(as_lists(histogram)[0], first_bin, acc)
+        kernels.clear_bins(as_lists(histogram)[0], first_bin, pairs, acc)
     assert not acc.any()
+
+
+@WAYS
+@pytest.mark.parametrize("sums", [(2**31, 1), (-(2**31) - 1, 1), (0, 2**32), (2**40, 2**40)])
+def test_what_does_not_fit_a_packed_slot_is_told(kernels, sums):
+    lists = as_lists({1: (5, 5), 2: sums, 3: (-(2**31), 2**32 - 1)})
+    assert kernels.scatter(*lists, 0, False, np.zeros(N_BINS, np.int64)) == -1
+    assert kernels.scatter(*lists, 0, True, np.zeros(2 * N_BINS, np.int64)) == 3
 
 
 def room(size, pairs):
@@ -197,9 +210,10 @@ def test_share_out(kernels, parent, least, forms, data):
 
 
 @WAYS
-def test_share_out_counts_what_cannot_be(kernels):
-    node, _ = as_node({0: (5, 4), 1: (5, 4), 3: (1, 1)}, True, kernels)
+@pytest.mark.parametrize("pairs", [False, True])
+def test_share_out_counts_what_cannot_be(kernels, pairs):
+    node, _ = as_node({0: (5, 4), 1: (5, 4), 3: (1, 1)}, pairs, kernels)
     child = {0: (5, 5), 1: (5, 4), 2: (7, 7), 11: (1, 1)}
     counts = np.zeros(4, np.int64)
-    kernels.share_out(node, accumulator(child, True), np.ones(3, bool), 1, room(3, True), counts)
+    kernels.share_out(node, accumulator(child, pairs), np.full(3, pairs), 1, room(3, pairs), counts)
     assert counts[2:].tolist() == [2, 1]  # bins 2 and 11 are not the node's

@@ -209,7 +209,8 @@ def test_histograms_hold_the_living_features_and_no_others(grid, servers, dense,
             n_dead += len(histogram(node, node).keys() - found.keys())
         totals = sum(m.totals for s, r, m in pushed if s.endswith(",0") and r == "server 0")
         for node, total in zip(built, totals.tolist(), strict=True):
-            assert total == [int((packed[rows_of[node]] >> 32).sum()), int(units[rows_of[node]].sum())]
+            grads = packed[rows_of[node]] >> 32
+            assert total == [int(grads.sum()), int(units[rows_of[node]].sum()), int(np.abs(grads).sum())]
         applied = [m for _, r, m in sent if type(m) is ApplySplits and r == "worker 0,0"]
         apply = applied[level]
         parents = apply.nodes.tolist()
@@ -344,7 +345,7 @@ def test_a_worker_of_a_block():
     mine = decode_histograms("packed", sent[0][1].arrays, np.array([0, 2], np.int32))
     assert (mine.bins.tolist(), mine.grads.tolist()) == ([0, 1], [2**15, -(2**15)])
     assert decode_histograms("packed", sent[1][1].arrays, np.array([0], np.int32)).n_nodes == 1
-    assert all(m.totals.tolist() == [[0, 4 * 2**15]] for _, m in sent)
+    assert all(m.totals.tolist() == [[0, 4 * 2**15, 4 * 2**14]] for _, m in sent)
 
     # A split of the other feature shard: this one has no bits to send, but is told where its rows go.
     living = pack_living(np.array([1], np.uint8)), pack_living(np.array([], np.uint8))
@@ -353,7 +354,7 @@ def test_a_worker_of_a_block():
     form, bits = pack_bitvector(np.array([0b0111], np.uint64), 4)  # row 3 leaves its default side, the left one
     sent = worker.handle("server 0", RouteRows(tree=0, level=0, n_bits=4, form=form, bits=bits))
     assert kinds(sent) == [("server 0", "PushHistograms"), ("server 1", "PushHistograms")]
-    assert sent[0][1].totals.tolist() == [[2**14, 3 * 2**15]]
+    assert sent[0][1].totals.tolist() == [[2**14, 3 * 2**15, 3 * 2**14]]
 
     # Its own split of the left child: values of 2 go right.
     sent = worker.handle(
@@ -403,10 +404,10 @@ def push(level, totals, *nodes):
 
 def test_a_server_merges_searches_and_routes():
     server = server_2x2()
-    assert server.handle("worker 0,0", push(0, [[-10, 40]], {0: (-30, 10), 1: (20, 10)})) == []
-    assert server.handle("worker 0,1", push(0, [[-10, 40]], {0: (-1, 5)})) == []
-    assert server.handle("worker 1,1", push(0, [[10, 40]], {1: (1, 5)})) == []
-    sent = server.handle("worker 1,0", push(0, [[10, 40]], {0: (-30, 10), 1: (20, 10)}))
+    assert server.handle("worker 0,0", push(0, [[-10, 40, 100]], {0: (-30, 10), 1: (20, 10)})) == []
+    assert server.handle("worker 0,1", push(0, [[-10, 40, 100]], {0: (-1, 5)})) == []
+    assert server.handle("worker 1,1", push(0, [[10, 40, 100]], {1: (1, 5)})) == []
+    sent = server.handle("worker 1,0", push(0, [[10, 40, 100]], {0: (-30, 10), 1: (20, 10)}))
     assert kinds(sent) == [("coordinator", "ProposeSplits")]
     proposal = sent[0][1]
     assert proposal.node_sums.tolist() == [[0, 80]]
@@ -426,9 +427,9 @@ def test_a_server_merges_searches_and_routes():
 
     # The left child is built, the right one is the parent less it; then the tree is grown.
     for name in ("worker 0,0", "worker 1,0"):
-        assert server.handle(name, push(1, [[-30, 10]], {0: (-30, 10)})) == []
-    assert server.handle("worker 0,1", push(1, [[-30, 10]], {})) == []
-    [(_, proposal)] = server.handle("worker 1,1", push(1, [[-30, 10]], {1: (1, 5)}))
+        assert server.handle(name, push(1, [[-30, 10, 100]], {0: (-30, 10)})) == []
+    assert server.handle("worker 0,1", push(1, [[-30, 10, 100]], {})) == []
+    [(_, proposal)] = server.handle("worker 1,1", push(1, [[-30, 10, 100]], {1: (1, 5)}))
     assert proposal.node_sums.tolist() == [[-60, 20], [60, 60]]
     assert proposal.living == ()  # the last level: nothing will be built below
     assert server.handle("coordinator", apply_splits(1, [], [], [], last=True)) == []
@@ -438,8 +439,8 @@ def test_a_server_merges_searches_and_routes():
 def test_a_server_ands_the_bits_of_all_shards():
     server = server_2x2()
     for r in range(2):
-        server.handle(f"worker {r},0", push(0, [[0, 40]], {0: (-30, 10), 1: (30, 10)}))
-        server.handle(f"worker {r},1", push(0, [[0, 40]], {0: (-1, 5)}))
+        server.handle(f"worker {r},0", push(0, [[0, 40, 100]], {0: (-30, 10), 1: (30, 10)}))
+        server.handle(f"worker {r},1", push(0, [[0, 40, 100]], {0: (-1, 5)}))
     server.handle("coordinator", apply_splits(0, [0], [0], [0], last=False))
     assert "worker 0,1" not in server.waits_for
     form, bits = pack_bitvector(np.array([15], np.uint64), 4)
@@ -447,8 +448,8 @@ def test_a_server_ands_the_bits_of_all_shards():
         server.handle(
             f"worker {r},0", PushBitvectors(tree=0, level=0, shard=0, n_bits=4, form=form, bits=bits)
         )
-        server.handle(f"worker {r},0", push(1, [[-30, 10]], {0: (-30, 10)}))
-        server.handle(f"worker {r},1", push(1, [[-30, 10]], {}))
+        server.handle(f"worker {r},0", push(1, [[-30, 10, 100]], {0: (-30, 10)}))
+        server.handle(f"worker {r},1", push(1, [[-30, 10, 100]], {}))
     server.handle(
         "coordinator", apply_splits(1, [1, 2], [0, 0], [0, 0], last=True, shards=[0, 1], locals_=[0, 0])
     )
@@ -472,8 +473,8 @@ def test_a_server_without_anything_to_do_is_done_at_once():
 def test_a_server_refuses_a_child_larger_than_its_parent():
     server = server_2x2()
     for r in range(2):
-        server.handle(f"worker {r},0", push(0, [[0, 40]], {0: (-30, 10), 1: (30, 10)}))
-        server.handle(f"worker {r},1", push(0, [[0, 40]], {}))
+        server.handle(f"worker {r},0", push(0, [[0, 40, 100]], {0: (-30, 10), 1: (30, 10)}))
+        server.handle(f"worker {r},1", push(0, [[0, 40, 100]], {}))
     server.handle("coordinator", apply_splits(0, [0], [0], [0], last=False))
     form, bits = pack_bitvector(np.array([15], np.uint64), 4)
     for r in range(2):
@@ -482,8 +483,8 @@ def test_a_server_refuses_a_child_larger_than_its_parent():
         )
     with pytest.raises(ProtocolError, match="not part of its parent"):
         for r in range(2):
-            server.handle(f"worker {r},0", push(1, [[-30, 10]], {0: (-40, 11)}))
-            server.handle(f"worker {r},1", push(1, [[-30, 10]], {}))
+            server.handle(f"worker {r},0", push(1, [[-30, 10, 100]], {0: (-40, 11)}))
+            server.handle(f"worker {r},1", push(1, [[-30, 10, 100]], {}))
 
 
 def describe(features=(), counts=(), n_rows=2, labels=(0.0, 1.0), **how):
