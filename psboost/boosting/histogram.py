@@ -103,8 +103,8 @@ class NodeSums:
     n_present: int | None = None
 
 
-class _Entries:
-    """Memory for the entries of one range's histograms, kept for the next ones: new memory is slow to touch first."""
+class Entries:
+    """Memory for the entries of one list of histograms, kept for the next one: new memory is slow to touch first."""
 
     def __init__(self):
         self._arrays = [np.empty(0, dtype) for dtype in _DTYPES]
@@ -118,6 +118,7 @@ class _Entries:
         return self._arrays
 
     def histograms(self, offsets: np.ndarray) -> Histograms:
+        """What was written, until `room` is asked for again."""
         return Histograms(offsets, *(held[: offsets[-1]] for held in self._arrays))
 
 
@@ -142,7 +143,7 @@ class HistogramBuilder(ABC):
         self._bin_offsets = bin_offsets
         self._n_bins = int(bin_offsets[-1])
         self._accs = _Accumulators(self._n_bins)
-        self._entries: list[_Entries] = []
+        self._entries: list[Entries] = []
 
     @staticmethod
     def of(block: Block) -> "HistogramBuilder":
@@ -166,7 +167,7 @@ class HistogramBuilder(ABC):
                        Total (int64, n_nodes x 3)
         """
         first_bins = self._bin_offsets[np.array(edges) - edges[0]].tolist()
-        self._entries += [_Entries() for _ in range(len(living) - len(self._entries))]
+        self._entries += [Entries() for _ in range(len(living) - len(self._entries))]
         offsets = np.zeros((len(living), len(rows_of_nodes) + 1), np.int64)
         totals = np.zeros((len(rows_of_nodes), len(Total._fields)), np.int64)
         for i, rows in enumerate(rows_of_nodes):
@@ -289,9 +290,8 @@ class HistogramMerger:
 
         total  of the node's rows in all row shards. Raises ProtocolError for sums that it rules out
         """
-        for dirty in self._dirty:
-            kernels.clear_bins(*dirty, self._accs.of(dirty[-1]))
-        self._dirty, n_present, pairs = [], 0, total.needs_pairs
+        self.clear()
+        n_present, pairs = 0, total.needs_pairs
         acc = self._accs.of(pairs)
         for first_bin, part in parts:
             bins, grads, hesses = part.node(node)
@@ -301,3 +301,9 @@ class HistogramMerger:
                 raise ProtocolError("a histogram's sums are not part of its node's")
             n_present += n_new
         return NodeSums(acc, pairs, total, n_present)
+
+    def clear(self) -> None:
+        """Takes back the last node's sums; before the histograms that they were made of are no more."""
+        for dirty in self._dirty:
+            kernels.clear_bins(*dirty, self._accs.of(dirty[-1]))
+        self._dirty = []

@@ -6,7 +6,7 @@ from functools import reduce
 import numpy as np
 
 from psboost.boosting.growth import Frontier, feature_range
-from psboost.boosting.histogram import HistogramMerger, Histograms, Total
+from psboost.boosting.histogram import Entries, HistogramMerger, Histograms, Total
 from psboost.boosting.losses import Bounds
 from psboost.boosting.split import SplitFinder
 from psboost.data import zeros
@@ -88,6 +88,7 @@ class Server(Role):
         self._features = feature_range(ids, shards, locals_, cut_points, job.zero_as_missing)
         self._finder = SplitFinder(self._features, job.rule)
         self._merger = HistogramMerger(int(self._features.bin_offsets[-1]))
+        self._entries = [Entries() for _ in job.workers]
 
     def _grow(self, tree: int):
         job = self._job
@@ -119,6 +120,7 @@ class Server(Role):
         job = self._job
         pushed = yield from self.gather(PushHistograms, job.workers, tree=tree, level=level)
         with self.stage("merge"):
+            self._merger.clear()
             parts = self._decode(pushed)
             totals = sum(message.totals for message in pushed[:: job.n_feature_shards])
         for node, total in enumerate(totals.tolist()):
@@ -141,8 +143,8 @@ class Server(Role):
         parts = []
         for c in range(n_shards):
             offsets = self._features.bin_offsets[self._shard_offsets[c] : self._shard_offsets[c + 1] + 1]
-            for message in pushed[c::n_shards]:
-                held = decode_histograms(message.codec, message.arrays, offsets - offsets[0])
+            for message, entries in zip(pushed[c::n_shards], self._entries[c::n_shards], strict=True):
+                held = decode_histograms(message.codec, message.arrays, offsets - offsets[0], entries)
                 parts.append((int(offsets[0]), held))
         return parts
 

@@ -5,7 +5,7 @@ Whatever comes over the wire is checked: arrays that no encoder writes are a Pro
 
 import numpy as np
 
-from psboost.boosting.histogram import Histograms
+from psboost.boosting.histogram import Entries, Histograms
 from psboost.errors import ParameterError, ProtocolError
 from psboost.kernels import histogram_streams
 from psboost.kernels import packing as kernels
@@ -38,10 +38,15 @@ def encode_histograms(codec: str, histograms: Histograms, bin_offsets: np.ndarra
     raise ValueError("every sum_hess must be above 0")
 
 
-def decode_histograms(codec: str, arrays: tuple[np.ndarray, ...], bin_offsets: np.ndarray) -> Histograms:
-    """The inverse of encode_histograms; ProtocolError if no encoder writes such arrays."""
+def decode_histograms(
+    codec: str, arrays: tuple[np.ndarray, ...], bin_offsets: np.ndarray, entries: Entries | None = None
+) -> Histograms:
+    """The inverse of encode_histograms; ProtocolError if no encoder writes such arrays.
+
+    entries  where the histograms may be written, which they then share; None: memory of their own
+    """
     _, decode = _find(codec)
-    return decode(arrays, contiguous(bin_offsets, np.int32))
+    return decode(arrays, contiguous(bin_offsets, np.int32), Entries() if entries is None else entries)
 
 
 def _find(codec: str) -> tuple:
@@ -67,7 +72,7 @@ def _encode_packed(histograms: Histograms, bin_offsets: np.ndarray) -> tuple[np.
     return (packed,)
 
 
-def _decode_packed(arrays: tuple[np.ndarray, ...], bin_offsets: np.ndarray) -> Histograms:
+def _decode_packed(arrays: tuple[np.ndarray, ...], bin_offsets: np.ndarray, entries: Entries) -> Histograms:
     if len(arrays) != 1:
         raise ProtocolError(f"packed histograms: expected 1 array, got {len(arrays)}")
     reader = StreamReader(arrays[0], "packed histograms")
@@ -80,10 +85,10 @@ def _decode_packed(arrays: tuple[np.ndarray, ...], bin_offsets: np.ndarray) -> H
     if position == kernels.CORRUPT:
         raise reader.misfit()
     n_entries = int(offsets[-1])
-    bins, grads, hesses = np.empty(n_entries, np.int32), np.empty(n_entries, np.int64), np.empty(n_entries, np.int64)
-    if not histogram_streams.unpack_entries(words, position, end, head, n_bins, offsets, bins, grads, hesses):
+    room = (held[:n_entries] for held in entries.room(0, n_entries))
+    if not histogram_streams.unpack_entries(words, position, end, head, n_bins, offsets, *room):
         raise reader.misfit()
-    return Histograms(offsets, bins, grads, hesses)
+    return entries.histograms(offsets)
 
 
 def _encode_csr(histograms: Histograms, bin_offsets: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -102,7 +107,7 @@ def _encode_csr(histograms: Histograms, bin_offsets: np.ndarray) -> tuple[np.nda
     return node_rows, features[:n_rows].copy(), pointers[: n_rows + 1].copy(), columns, values
 
 
-def _decode_csr(arrays: tuple[np.ndarray, ...], bin_offsets: np.ndarray) -> Histograms:
+def _decode_csr(arrays: tuple[np.ndarray, ...], bin_offsets: np.ndarray, entries: Entries) -> Histograms:
     if len(arrays) != 5:
         raise ProtocolError(f"csr histograms: expected 5 arrays, got {len(arrays)}")
     node_rows, features, pointers, columns, values = arrays
