@@ -102,12 +102,11 @@ class Mailbox:
 
 def run_role(role: Role, endpoint: Endpoint, mailbox: Mailbox) -> None:
     """Runs `role` until it is done."""
-    for receiver, message in role.start():
-        endpoint.send(receiver, message)
+    role.post_by(endpoint.send)
+    role.start()
     while not role.done:
         envelope, message = mailbox.next()
-        for receiver, answer in role.handle(envelope.sender, message):
-            endpoint.send(receiver, answer)
+        role.handle(envelope.sender, message)
 
 
 def gather_reports(names: Iterable[str], mailbox: Mailbox) -> dict[str, Costs]:

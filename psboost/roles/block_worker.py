@@ -82,16 +82,16 @@ class BlockWorker(Worker):
     def _send_histograms(self, tree: int, level: int, nodes: list[int], living: list[list[np.ndarray]]) -> None:
         """Builds the histograms of `nodes` and sends each server its part (R > 1). `living`: of each server's features."""
         built, totals = self._build(nodes, living, self._range_offsets.tolist())
-        with self.stage("encode"):
-            encoded = self._all(self._encode, built, range(self._job.n_servers))
-        for server, arrays in zip(self._job.servers, encoded, strict=True):
+        encoded = self._side_by_side(self._encode, built, range(self._job.n_servers))
+        for server, arrays in zip(self._job.servers, encoded, strict=True):  # who is sent to first may begin
             message = PushHistograms(tree=tree, level=level, totals=totals, codec=self._job.codec, arrays=arrays)
             self.send(server, message)
 
     def _encode(self, built: Histograms, server: int) -> tuple[np.ndarray, ...]:
         """A server's histograms."""
         offsets = self._bin_offsets[self._range_offsets[server] : self._range_offsets[server + 1] + 1]
-        return encode_histograms(self._job.codec, built, offsets - offsets[0])
+        with self.stage("encode", 1 / self._job.n_threads):
+            return encode_histograms(self._job.codec, built, offsets - offsets[0])
 
 
 def _chosen(features: np.ndarray, flags: np.ndarray) -> np.ndarray:

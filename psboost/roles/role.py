@@ -42,6 +42,9 @@ class Role:
         self._waiting: dict[tuple[str, Step], dict[str, Message]] = {}
         self._gathered: dict[str, Step] = {}
         self._wanted: tuple[tuple[str, Step], frozenset[str]] | None = None
+        self._make: Callable[[str, Message], Any] | None = None
+        self._made: dict[str, Any] = {}
+        self._post: Callable[[str, Message], None] = lambda receiver, message: self._outbox.append((receiver, message))
         self._steps: Generator[None, dict[str, Message], Any] | None = None
 
     def run(self) -> Generator[None, dict[str, Message], Any]:
@@ -54,18 +57,27 @@ class Role:
         """
         return self._stage(label, self.tree, share)
 
+    def post_by(self, post: Callable[[str, Message], None]) -> None:
+        """Calls post(receiver, message) for each message as soon as it is made; `start` and `handle` then return none."""
+        self._post = post
+
     def send(self, receiver: str, message: Message) -> None:
-        self._outbox.append((receiver, message))
+        self._post(receiver, message)
 
     def gather(
-        self, kind: type[Message], senders: Iterable[str], *, tree: int = -1, level: int = -1, hop: int | None = None
-    ):
-        """Waits for one message of `kind` for this step from each of `senders`; returns them in that order."""
+        self, kind: type[Message], senders: Iterable[str], *, tree: int = -1, level: int = -1, hop: int | None = None,
+        make: Callable[[str, Message], Any] | None = None,
+    ):  # fmt: skip
+        """Waits for one message of `kind` for this step from each of `senders`; returns them in that order.
+
+        make  called as make(sender, message) when a message arrives, while others are still to come; what it returns
+              takes the message's place
+        """
         senders = list(senders)
         if not senders:
             return []
         step = (tree, level) if hop is None else (tree, level, hop)
-        self._wanted = ((kind.__name__, step), frozenset(senders))
+        self._wanted, self._make = ((kind.__name__, step), frozenset(senders)), make
         arrived = yield
         return [arrived[sender] for sender in senders]
 
@@ -96,11 +108,15 @@ class Role:
         strangers = held.keys() - senders
         if strangers:
             raise ProtocolError(f"{self.name}: {_spelled(key)} from {min(strangers)}, not expected")
+        if self._make is not None:
+            for sender in held.keys() - self._made.keys():
+                self._made[sender] = self._make(sender, held[sender])
         if len(held) < len(senders):
             return None
         self._gathered[key[0]] = key[1]
-        self._wanted = None
-        return self._waiting.pop(key)
+        arrived = self._waiting.pop(key) if self._make is None else self._made
+        self._wanted, self._make, self._made = None, None, {}
+        return arrived
 
     def _resume(self, arrived: dict[str, Message] | None) -> Outbox:
         starting = arrived is None and self._wanted is None

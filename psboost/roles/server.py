@@ -118,16 +118,14 @@ class Server(Role):
     def _propose(self, tree: int, level: int):
         """Merges the workers' histograms over row shards, and proposes the best split of each open node."""
         job = self._job
-        pushed = yield from self.gather(PushHistograms, job.workers, tree=tree, level=level)
-        with self.stage("merge"):
-            self._merger.clear()
-            parts = self._decode(pushed)
-            totals = sum(message.totals for message in pushed[:: job.n_feature_shards])
-        for node, total in enumerate(totals.tolist()):
+        pushed = yield from self.gather(PushHistograms, job.workers, tree=tree, level=level, make=self._decode)
+        parts = [(first_bin, histograms) for first_bin, histograms, _ in pushed]
+        for node, total in enumerate(sum(totals for *_, totals in pushed[:: job.n_feature_shards]).tolist()):
             with self.stage("merge"):
                 sums = self._merger.sum(node, parts, Total(*total))
             with self.stage("search"):
                 self._finder.add(sums)
+        self._merger.clear()
         with self.stage("search"):
             proposals = self._finder.find()
         living: tuple[np.ndarray, ...] = ()
@@ -137,16 +135,14 @@ class Server(Role):
                 living = tuple(self._pack_living(flags, c) for c in range(job.n_feature_shards))
         self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=living, **vars(proposals)))
 
-    def _decode(self, pushed: list[PushHistograms]) -> list[tuple[int, Histograms]]:
-        """The workers' histograms, each with its feature shard's first bin. `pushed`: row shard by row shard."""
-        n_shards = self._job.n_feature_shards
-        parts = []
-        for c in range(n_shards):
+    def _decode(self, worker: str, message: PushHistograms) -> tuple[int, Histograms, np.ndarray]:
+        """The first bin of the worker's feature shard, its histograms, counted from there, and their totals."""
+        i = self._job.workers.index(worker)
+        c = i % self._job.n_feature_shards
+        with self.stage("merge"):
             offsets = self._features.bin_offsets[self._shard_offsets[c] : self._shard_offsets[c + 1] + 1]
-            for message, entries in zip(pushed[c::n_shards], self._entries[c::n_shards], strict=True):
-                held = decode_histograms(message.codec, message.arrays, offsets - offsets[0], entries)
-                parts.append((int(offsets[0]), held))
-        return parts
+            held = decode_histograms(message.codec, message.arrays, offsets - offsets[0], self._entries[i])
+        return int(offsets[0]), held, message.totals
 
     def _pack_living(self, flags: list[tuple[np.ndarray, np.ndarray]], shard: int) -> np.ndarray:
         """The flags of one feature shard's features, node after node."""
