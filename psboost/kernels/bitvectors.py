@@ -7,7 +7,7 @@ streams (kernels.packing): how many there are, and how many bits lie before each
 import numpy as np
 
 from psboost.kernels.compile import IN, OUT, boolean, inline, int64, kernel, uint64, void
-from psboost.kernels.packing import BLOCK, CORRUPT, bit_length, pack_blocks, unpack_blocks
+from psboost.kernels.packing import BLOCK, CORRUPT, N_COUNTS, bit_length, pack_block, unpack_blocks
 
 _0, _1, _3, _6, _63, _64 = (np.uint64(k) for k in (0, 1, 3, 6, 63, 64))
 _ALL = np.uint64(2**64 - 1)
@@ -38,21 +38,24 @@ def count_marks(words, n_bits, counts):
 @kernel(int64(IN[uint64], int64, boolean, int64, OUT[uint64]))
 def pack_marks(words, n_bits, runs, n_marks, packed):
     """The number of bytes of the n_marks marks' two streams in `packed` (OUT; as large as pack_blocks says, from 0 on)."""
-    gaps = np.empty(n_marks, np.uint64)
-    n_found, following, before = _0, _0, _1
+    counts, block = np.empty(N_COUNTS, np.int64), np.empty(BLOCK, np.uint64)
+    packed[0], block[0] = _0, np.uint64(n_marks)
+    position = pack_block(block, _1, counts, _0, packed)
+    n_held, following, before = _0, _0, _1
     for i in range((n_bits + 63) >> 6):
         marks, before = _marks_of(words, i, n_bits, runs, before)
         while marks != _0:
             rest = marks & (marks - _1)
             place = _64 * np.uint64(i) + np.uint64(bit_length(marks ^ rest)) - _1
-            gaps[n_found] = place - following
-            n_found += _1
+            block[n_held] = place - following
+            n_held += _1
+            if n_held == np.uint64(BLOCK):
+                position, n_held = pack_block(block, n_held, counts, position, packed), _0
             following = place + _1
             marks = rest
-    packed[0] = _0
-    first = np.empty(1, np.uint64)
-    first[0] = np.uint64(n_marks)
-    return np.int64(pack_blocks(gaps, pack_blocks(first, _0, packed), packed) >> _3)
+    if n_held > _0:
+        position = pack_block(block, n_held, counts, position, packed)
+    return np.int64(position >> _3)
 
 
 @kernel(boolean(IN[uint64], uint64, int64, boolean, OUT[uint64]))

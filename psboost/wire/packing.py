@@ -68,9 +68,11 @@ def pack_bitvector(words: np.ndarray, n_bits: int) -> tuple[str, np.ndarray]:
     words = np.ascontiguousarray(words, np.uint64)
     counts = np.empty(2, np.int64)
     bitvectors.count_marks(words, n_bits, counts)
+    n_zeros, n_runs = counts.tolist()
     form, n_bytes, best = "raw", (n_bits + 7) // 8, words
-    for name, runs, n_marks in (("rows", False, int(counts[0])), ("runs", True, int(counts[1]))):
-        if 3 * n_marks <= n_bits:  # denser ones, unless periodic, are larger than raw
+    for name, runs, n_marks in (("rows", False, n_zeros), ("runs", True, n_runs)):
+        # Denser ones, unless periodic, are larger than raw; and many more runs than zeros are larger than these.
+        if 3 * n_marks <= n_bits and not (runs and 2 * n_runs >= 3 * n_zeros):
             packed = np.empty(most_words(1, n_marks), np.uint64)
             size = bitvectors.pack_marks(words, n_bits, runs, n_marks, packed)
             if size < n_bytes:
