@@ -172,14 +172,16 @@ class HistogramBuilder(ABC):
         totals = np.zeros((len(rows_of_nodes), len(Total._fields)), np.int64)
         for i, rows in enumerate(rows_of_nodes):
             sums = self.sum(rows, packed)
-            totals[i] = sums.total
+            totals[i], marks = sums.total, self._mark(rows)
             most = len(rows) * self._most_stored
             for s, of_nodes in enumerate(living):
                 at = int(offsets[s, i])
                 room = self._entries[s].room(at, min(most, first_bins[s + 1] - first_bins[s]) + 1)
-                offsets[s, i + 1] = kernels.extract(
-                    of_nodes[i], edges[0], self._bin_offsets, sums.acc, sums.pairs, first_bins[s], at, *room
-                )
+                what = of_nodes[i], edges[0], self._bin_offsets, sums.acc, sums.pairs
+                if marks is None:
+                    offsets[s, i + 1] = kernels.extract(*what, first_bins[s], at, *room)
+                else:
+                    offsets[s, i + 1] = kernels.extract_marked(*what, marks, first_bins[s], at, *room)
         return [entries.histograms(of_nodes) for entries, of_nodes in zip(self._entries, offsets, strict=False)], totals
 
     @staticmethod
@@ -189,6 +191,10 @@ class HistogramBuilder(ABC):
         kernels.sum_packed(rows, packed, sums)
         *total, most_grad, most_hess = sums.tolist()
         return Total(*total), most_grad, most_hess
+
+    def _mark(self, rows: np.ndarray) -> np.ndarray | None:
+        """A bit for each bin that `rows` hold (uint64 words), where that is quicker than going through all bins."""
+        return None
 
     @property
     @abstractmethod
@@ -227,6 +233,7 @@ class SparseBuilder(HistogramBuilder):
         self._indptr, self._bins = indptr, bins
         self._posting_offsets, self._posting_rows = posting_offsets, posting_rows
         self._most = int(np.diff(indptr).max(initial=0))
+        self._marks: np.ndarray | None = None
         self._dirty: tuple[np.ndarray, np.ndarray | None] | None = None
 
     @property
@@ -236,8 +243,7 @@ class SparseBuilder(HistogramBuilder):
     def sum(self, rows, packed):
         self._clear()
         total, _, _ = self._sum_rows(rows, packed)
-        n_stored = len(rows) * len(self._bins) // max(1, len(self._indptr) - 1)  # about
-        pairs = total.needs_pairs
+        n_stored, pairs = self._about(rows), total.needs_pairs
         acc = self._accs.of(pairs)
         if self._is_by_bins(n_stored):
             values = self._values_of_all(rows, packed)
@@ -249,6 +255,19 @@ class SparseBuilder(HistogramBuilder):
             few = 16 * n_stored < self._n_bins
             self._dirty = acc, rows.copy() if few else None  # by the next call the rows may have moved
         return NodeSums(acc, pairs, total)
+
+    def _about(self, rows: np.ndarray) -> int:
+        """About how many values `rows` store."""
+        return len(rows) * len(self._bins) // max(1, len(self._indptr) - 1)
+
+    def _mark(self, rows):
+        if 2 * self._about(rows) >= self._n_bins:
+            return None
+        if self._marks is None:
+            self._marks = np.empty(self._n_bins // 64 + 1, np.uint64)
+        self._marks.fill(0)
+        kernels.mark_bins(self._indptr, self._bins, rows, self._marks)
+        return self._marks
 
     def _is_by_bins(self, n_stored: int) -> bool:
         """Whether it is quicker to go through all bins' rows than through a node's rows' n_stored bins.

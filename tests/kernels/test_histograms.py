@@ -81,8 +81,32 @@ def test_build_and_extract(kernels, block, features, begin, first_bin, width):
         end = kernels.extract(features + np.int32(4), 4, BIN_OFFSETS, acc, pairs, first_bin, begin, *out)
         found = as_dict(*(array[begin:end] for array in out))
         assert {b + first_bin: sums for b, sums in found.items()} == expected
+        marks, out = np.zeros(N_BINS // 64 + 1, np.uint64), empty_lists(begin + N_BINS + 1)
+        kernels.mark_bins(indptr, bins, which, marks)
+        end = kernels.extract_marked(features + np.int32(4), 4, BIN_OFFSETS, acc, pairs, marks, first_bin, begin, *out)
+        assert as_dict(*(array[begin:end] for array in out)) == found
         kernels.clear(indptr, bins, which, 1 + pairs, acc)
         assert not acc.any()
+
+
+@WAYS
+@pytest.mark.parametrize("bin_offsets", [[0, 64, 128, 130, 400], [0, 1, 63, 65, 320, 400], [0, 400]])
+def test_marks_of_many_words(kernels, bin_offsets):
+    rng = np.random.default_rng(4)
+    rows = [np.flatnonzero(rng.random(400) < 0.05) for _ in range(9)]
+    indptr, bins = np.cumsum([0, *map(len, rows)]), np.concatenate(rows).astype(np.int32)
+    which, packed = np.arange(0, 9, 2, dtype=np.int32), np.full(9, (7 << 32) + 1)
+    acc, marks = np.zeros(400, np.int64), np.zeros(400 // 64 + 1, np.uint64)
+    kernels.build(indptr, bins, which, packed, acc)
+    kernels.mark_bins(indptr, bins, which, marks)
+    features = np.array([f for f in range(len(bin_offsets) - 1) if f != 1], np.int32)
+    bin_offsets = np.array(bin_offsets, np.int32)
+    found = []
+    for extract, more in ((kernels.extract, ()), (kernels.extract_marked, (marks,))):
+        out = empty_lists(401)
+        end = extract(features, 0, bin_offsets, acc, False, *more, 0, 0, *out)
+        found.append([array[:end].tolist() for array in out])
+    assert found[0] == found[1] and len(found[0][0]) > 20
 
 
 @WAYS
