@@ -13,6 +13,7 @@ All bytes are those of a tree, of array contents: what frames messages is not in
 """
 
 from contextlib import contextmanager
+from itertools import pairwise
 
 import numpy as np
 
@@ -69,9 +70,9 @@ def of_all_features(count):
     """Shows what workers would send of all features that they store, if it were not known which ones can be split."""
 
     def show(worker, tree, level, nodes, living) -> None:
-        every = np.arange(len(worker._ids), dtype=np.int32)
-        built, _ = worker._build(nodes, [every] * len(nodes))
-        for server in range(worker._job.n_servers):
+        edges = worker._range_offsets.tolist()
+        every = [[np.arange(*edge, dtype=np.int32)] * len(nodes) for edge in pairwise(edges)]
+        for server, built in enumerate(worker._build(nodes, every, edges)[0]):
             count(worker._encode(built, server))
         send(worker, tree, level, nodes, living)
 
