@@ -278,21 +278,21 @@ def take(bin_offsets, acc, pairs, least, node):
 
 @inline
 def _share_packed(begin, end, acc, at, rest, node, child):
-    """share_out's work on one feature, all sums packed. Returns the new ends at and rest, the children's sums of hess, and
-    the number of bins where the child has more than the node."""
-    child_stored, rest_stored, n_wrong = int64(0), int64(0), int64(0)
+    """share_out's work on one feature, all sums packed: the halves need not be taken apart. Returns the new ends
+    at and rest, the children's sums of hess, and the number of bins where the child has more than the node."""
+    child_stored, rest_stored = int64(0), int64(0)
     for k in range(uint64(begin), uint64(end)):
         b = node.bins[k]
-        value, whole = acc[uint64(b)], node.sums[k]
-        other = whole - value
-        n_wrong += value & int64(_LOW) > whole & int64(_LOW)
+        value = acc[uint64(b)]
+        other = node.sums[k] - value
         child.bins[uint64(at)], child.sums[uint64(at)] = b, value
         node.bins[uint64(rest)], node.sums[uint64(rest)] = b, other
         at += value != 0
         rest += other != 0
         child_stored += value & int64(_LOW)
         rest_stored += other & int64(_LOW)
-    return at, rest, child_stored, rest_stored, n_wrong
+    # The node's own come to less than 2^32. A child that has more in a bin leaves the rest 2^32 - what it has more.
+    return at, rest, child_stored, rest_stored, (child_stored + rest_stored) >> int64(32)
 
 
 @inline
