@@ -102,7 +102,8 @@ def _cell(row: dict) -> str:
         return f"{float(row['value']):.3g} {row['unit']}"
     unfinished = "over " if "not finished" in row["unit"] else ""
     remark = "".join(f" ({part.strip()[7:]})" for part in row["note"].split(";")[1:] if part.startswith(" ratio: "))
-    return f"{unfinished}{float(row['ratio']):.3g}x{_spread(row)}{remark}"
+    ratio = float(row["ratio"])
+    return f"{unfinished}{ratio:{',.0f' if ratio >= 1000 else '.3g'}}x{_spread(row)}{remark}"
 
 
 def _spread(row: dict) -> str:

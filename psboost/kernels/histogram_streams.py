@@ -14,9 +14,8 @@ from psboost.kernels.packing import (
     CORRUPT,
     add_gaps,
     pack_blocks,
-    pack_counts,
     pack_gaps,
-    pack_signed,
+    pack_sums,
     raise_counts,
     unfold_signs,
     unpack_blocks,
@@ -52,7 +51,7 @@ def _room(n_values, n_streams):
 @kernel(uint64(IN[int64], IN[int64], uint64, uint64, uint64, OUT[uint64]))
 def _pack_codes(grads, hesses, grad_shift, hess_shift, position, words):
     """The position after two streams."""
-    return pack_counts(hesses, hess_shift, pack_signed(grads, grad_shift, position, words), words)
+    return pack_sums(hesses, hess_shift, False, pack_sums(grads, grad_shift, True, position, words), words)
 
 
 @kernel(types.Tuple((types.Array(uint64, 1, "C"), int64, boolean))(IN[int64], IN[int64], uint64, uint64))

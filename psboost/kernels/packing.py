@@ -261,17 +261,6 @@ def fold_signs(values, shift, codes):
         codes[k] = np.uint64((value << np.int64(1)) ^ (value >> np.int64(63)))
 
 
-@kernel(uint64(IN[int64], uint64, uint64, OUT[uint64]))
-def pack_signed(values, shift, position, words):
-    """fold_signs, then pack_blocks."""
-    counts, block = np.empty(N_COUNTS, np.int64), np.empty(BLOCK, np.uint64)
-    for begin in range(0, len(values), BLOCK):
-        some = values[begin : begin + BLOCK]
-        fold_signs(some, shift, block)
-        position = pack_block(block, np.uint64(len(some)), counts, position, words)
-    return position
-
-
 @kernel(boolean(IN[uint64], uint64, OUT[int64]))
 def unfold_signs(codes, shift, values):
     """True if every value fits 64 bits; `values` (OUT): the inverse of fold_signs."""
@@ -296,13 +285,16 @@ def lower_counts(values, shift, codes):
     return least > 0
 
 
-@kernel(uint64(IN[int64], uint64, uint64, OUT[uint64]))
-def pack_counts(values, shift, position, words):
-    """lower_counts of values that are above 0, then pack_blocks."""
+@kernel(uint64(IN[int64], uint64, boolean, uint64, OUT[uint64]))
+def pack_sums(values, shift, signed, position, words):
+    """fold_signs or, of values that are all above 0, lower_counts; then pack_blocks."""
     counts, block = np.empty(N_COUNTS, np.int64), np.empty(BLOCK, np.uint64)
     for begin in range(0, len(values), BLOCK):
         some = values[begin : begin + BLOCK]
-        lower_counts(some, shift, block)
+        if signed:
+            fold_signs(some, shift, block)
+        else:
+            lower_counts(some, shift, block)
         position = pack_block(block, np.uint64(len(some)), counts, position, words)
     return position
 
