@@ -7,7 +7,7 @@ streams (kernels.packing): how many there are, and how many bits lie before each
 import numpy as np
 
 from psboost.kernels.compile import IN, OUT, boolean, inline, int64, kernel, uint64, void
-from psboost.kernels.packing import BLOCK, CORRUPT, N_COUNTS, bit_length, pack_block, unpack_blocks
+from psboost.kernels.packing import BLOCK, CORRUPT, N_COUNTS, lowest_bit, pack_block, unpack_blocks
 
 _0, _1, _3, _6, _63, _64 = (np.uint64(k) for k in (0, 1, 3, 6, 63, 64))
 _ALL = np.uint64(2**64 - 1)
@@ -45,14 +45,13 @@ def pack_marks(words, n_bits, runs, n_marks, packed):
     for i in range((n_bits + 63) >> 6):
         marks, before = _marks_of(words, i, n_bits, runs, before)
         while marks != _0:
-            rest = marks & (marks - _1)
-            place = _64 * np.uint64(i) + np.uint64(bit_length(marks ^ rest)) - _1
+            place = _64 * np.uint64(i) + lowest_bit(marks)
             block[n_held] = place - following
             n_held += _1
             if n_held == np.uint64(BLOCK):
                 position, n_held = pack_block(block, n_held, counts, position, packed), _0
             following = place + _1
-            marks = rest
+            marks &= marks - _1
     if n_held > _0:
         position = pack_block(block, n_held, counts, position, packed)
     return np.int64(position >> _3)

@@ -16,7 +16,7 @@ import numpy as np
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint64, void
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
-from psboost.kernels.packing import bit_length
+from psboost.kernels.packing import lowest_bit
 from psboost.kernels.prefetch import prefetch
 
 _LOW, _HALF = 0xFFFFFFFF, 1 << 31
@@ -222,12 +222,11 @@ def extract_marked(features, first, bin_offsets, acc, pairs, marks, first_bin, a
             if n_left < _64:
                 word &= (_1 << n_left) - _1
             while word != uint64(0):
-                rest = word & (word - _1)
-                b = begin + uint64(bit_length(word ^ rest)) - _1
+                b = begin + lowest_bit(word)
                 grad, hess = read(acc, pairs, b)
                 bins[at], grads[at], hesses[at] = int64(b) - first_bin, grad, hess
                 at += uint64(hess != 0)
-                word = rest
+                word &= word - _1
             begin += _64 - (begin & _63)
     return int64(at)
 

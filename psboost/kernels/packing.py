@@ -69,6 +69,12 @@ def bit_length(value):
 
 
 @inline
+def lowest_bit(word):
+    """Number of the lowest 1 bit of a word that is not 0."""
+    return np.uint64(bit_length(word & (~word + _1))) - _1
+
+
+@inline
 def _put_low_bits(values, n_values, mask, width, n_at_once, words, position, held):
     """Puts the low `width` bits of n_values values, as many at once as 64 bits hold (n_at_once: a constant)."""
     k = _0
@@ -198,26 +204,10 @@ def unpack_blocks(words, position, end_position, values):
 _IDS = (int32, int64)
 
 
-@kernel([boolean(IN[int64], IN[ids], OUT[uint64]) for ids in _IDS])
-def take_gaps(offsets, ids, gaps):
-    """True if the ids of each group offsets[i] .. offsets[i+1] ascend, from 0 or above.
-
-    `gaps` (OUT): how many ids are left out before each.
-    """
-    for i in range(len(offsets) - 1):
-        previous = np.int64(-1)
-        for k in range(offsets[i], offsets[i + 1]):
-            here = np.int64(ids[k])
-            if here <= previous:
-                return False
-            gaps[k] = np.uint64(here - 1 - previous)  # in this order it cannot overflow
-            previous = here
-    return True
-
-
-@kernel(uint64(IN[int64], IN[int32], uint64, OUT[uint64]))
+@kernel([uint64(IN[int64], IN[ids], uint64, OUT[uint64]) for ids in _IDS])
 def pack_gaps(offsets, ids, position, words):
-    """take_gaps, then pack_blocks; CORRUPT if the ids of a group do not ascend."""
+    """pack_blocks of how many ids are left out before each; CORRUPT if the ids of a group offsets[i] .. offsets[i+1] do not
+    ascend, from 0 or above."""
     counts, block, n = np.empty(N_COUNTS, np.int64), np.empty(BLOCK, np.uint64), _0
     for i in range(len(offsets) - 1):
         previous = np.int64(-1)
@@ -225,7 +215,7 @@ def pack_gaps(offsets, ids, position, words):
             here = np.int64(ids[k])
             if here <= previous:
                 return CORRUPT
-            block[n] = np.uint64(here - 1 - previous)
+            block[n] = np.uint64(here - 1 - previous)  # in this order it cannot overflow
             previous = here
             n += _1
             if n == np.uint64(BLOCK):
@@ -235,7 +225,7 @@ def pack_gaps(offsets, ids, position, words):
 
 @kernel([boolean(IN[int64], IN[uint64], uint64, OUT[ids]) for ids in _IDS])
 def add_gaps(offsets, gaps, limit, ids):
-    """True if the ids that skip `gaps` are all below `limit`; they are written to `ids` (OUT)."""
+    """True if the ids that skip `gaps` (pack_gaps) are all below `limit`; they are written to `ids` (OUT)."""
     for i in range(len(offsets) - 1):
         lowest = _0
         for k in range(np.uint64(offsets[i]), np.uint64(offsets[i + 1])):

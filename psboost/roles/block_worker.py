@@ -90,7 +90,7 @@ class BlockWorker(Worker):
     def _encode(self, built: Histograms, server: int) -> tuple[np.ndarray, ...]:
         """A server's histograms."""
         offsets = self._bin_offsets[self._range_offsets[server] : self._range_offsets[server + 1] + 1]
-        with self.stage("encode", 1 / self._job.n_threads):
+        with self.stage("encode", 1 / min(self._job.n_threads, self._job.n_servers)):
             return encode_histograms(self._job.codec, built, offsets - offsets[0])
 
 

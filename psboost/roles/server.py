@@ -125,7 +125,8 @@ class Server(Role):
                 sums = self._merger.sum(node, parts, Total(*total))
             with self.stage("search"):
                 self._finder.add(sums)
-        self._merger.clear()
+        with self.stage("merge"):
+            self._merger.clear()
         with self.stage("search"):
             proposals = self._finder.find()
         living: tuple[np.ndarray, ...] = ()

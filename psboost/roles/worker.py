@@ -273,14 +273,12 @@ class Worker(Role):
         living  of each range, then of each node: living features (int32, the worker's numbers)
         """
         rows = [self._train.rows(node) for node in nodes]
-        of_parts = [edges] if len(self._parts) == 1 else [list(edge) for edge in pairwise(edges)]
-        living_of_parts = [living] if len(self._parts) == 1 else [[of_range] for of_range in living]
-
-        def build(part: Part, *own) -> tuple[list[Histograms], np.ndarray]:
-            return part.build(rows, *own, self._gradients.packed)
-
+        if len(self._parts) == 1:
+            shares = [(living, edges)]
+        else:
+            shares = [([of_range], list(edge)) for of_range, edge in zip(living, pairwise(edges), strict=True)]
         with self.stage("build"):
-            built = self._all(build, self._parts, living_of_parts, of_parts)
+            built = self._all(lambda part, own: part.build(rows, *own, self._gradients.packed), self._parts, shares)
         return [histograms for of_part, _ in built for histograms in of_part], built[0][1]
 
     # --- routing

@@ -13,8 +13,8 @@ from psboost.wire.streams import (
     contiguous,
     fold_signs,
     most_words,
+    pack_gaps,
     pack_streams,
-    take_gaps,
     unfold_signs,
 )
 
@@ -45,7 +45,7 @@ def unpack_integers(packed: np.ndarray, n_values: int) -> np.ndarray:
 
 def pack_ascending(ids: np.ndarray) -> np.ndarray:
     """Ids (int32 or int64, >= 0, strictly ascending) as bytes: the gaps between them."""
-    return pack_streams(take_gaps(np.array([0, len(ids)]), ids))
+    return pack_gaps(ids)
 
 
 def unpack_ascending(packed: np.ndarray, n_ids: int) -> np.ndarray:

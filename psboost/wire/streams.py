@@ -79,19 +79,21 @@ class StreamReader:
         return ProtocolError(f"{self.what}: corrupt bytes ({why}); do both peers run the same version?")
 
 
-def take_gaps(offsets: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """The gaps (uint64) between ids that ascend strictly within each offsets[k] .. offsets[k+1]."""
+def pack_gaps(ids: np.ndarray) -> np.ndarray:
+    """The gaps between ids that ascend strictly, as bytes (uint8): a stream in blocks."""
     ids = np.ascontiguousarray(ids)
     if ids.dtype not in (np.int32, np.int64):
         raise TypeError(f"ids must be int32 or int64, not {ids.dtype}")
-    gaps = np.empty(len(ids), np.uint64)
-    if not kernels.take_gaps(offsets, ids, gaps):
+    words = np.empty(most_words(len(ids)), np.uint64)
+    words[0] = 0
+    position = kernels.pack_gaps(np.array([0, len(ids)]), ids, np.uint64(0), words)
+    if position == kernels.CORRUPT:
         raise ValueError("ids must ascend strictly, from 0 or above")
-    return gaps
+    return words.view(np.uint8)[: int(position) // 8].copy()
 
 
 def add_gaps(offsets: np.ndarray, gaps: np.ndarray, limit: int, dtype: type, reader: StreamReader) -> np.ndarray:
-    """The inverse of take_gaps; `reader` says what is wrong with an id of `limit` or above."""
+    """The ids that skip these gaps; `reader` says what is wrong with an id of `limit` or above."""
     ids = np.empty(len(gaps), dtype)
     if not kernels.add_gaps(offsets, gaps, np.uint64(limit), ids):
         raise reader.corrupt(f"an id of {limit} or above")
