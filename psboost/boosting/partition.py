@@ -1,105 +1,160 @@
 """Knows which rows are in which node; does not know gains or messages."""
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 
+from psboost.data.block import Members
 from psboost.kernels import routing as kernels
 
-CHUNK_ROWS = 1 << 16  # a node of more is moved in chunks, by several threads
 GROUP_ROWS = 1 << 17  # work on fewer is not worth waking up a thread
+_ALL = np.uint64(2**64 - 1)
 
 
-def words_of(bits: np.ndarray) -> np.ndarray:
-    """uint64: row i's bit in bit i % 64 of word i // 64, of `bits` (uint8, 0 or 1); what follows the last is 0."""
-    packed = np.packbits(bits, bitorder="little")
-    return np.pad(packed, (0, -len(packed) % 8)).view(np.uint64)
+def ones(n_rows: int) -> np.ndarray:
+    """uint64: a bitvector of ones."""
+    return np.full(n_words_of(n_rows), _ALL)
 
 
-def bits_of(words: np.ndarray, n_rows: int) -> np.ndarray:
-    """The inverse of words_of."""
-    return np.unpackbits(words.view(np.uint8), count=n_rows, bitorder="little")
-
-
-def nodes_of_rows(n_rows: int, max_depth: int) -> np.ndarray:
-    """Each row's node, in as few bytes as hold the nodes of such a tree (0: of any depth): all in the root."""
-    return np.zeros(n_rows, np.uint8 if 0 < max_depth <= 7 else np.int32)
-
-
-def groups_of(sizes: list[int]) -> list[tuple[int, int]]:
-    """(begin, end) of groups of what has these sizes, each of GROUP_ROWS or more but for the last."""
-    groups, begin, n_rows = [], 0, 0
-    for i, size in enumerate(sizes):
-        n_rows += size
-        if n_rows >= GROUP_ROWS:
-            groups.append((begin, i + 1))
-            begin, n_rows = i + 1, 0
-    return groups + [(begin, len(sizes))] * (begin < len(sizes))
+def n_words_of(n_rows: int) -> int:
+    return (n_rows + 63) // 64
 
 
 def chunks_of(n_rows: int, n_threads: int) -> list[slice]:
-    """As many rows for each thread; all for one if they are few."""
+    """As many rows for each thread, in whole words of a bitvector; all for one if they are few."""
     n_chunks = min(n_threads, 1 + n_rows // GROUP_ROWS)
-    edges = np.linspace(0, n_rows, n_chunks + 1).astype(int).tolist()
+    edges = [*(64 * (n_rows * i // (64 * n_chunks)) for i in range(n_chunks)), n_rows]
     return [slice(*edge) for edge in zip(edges, edges[1:], strict=False)]
 
 
 class RowPartition:
-    """The rows begin .. end of a row shard, grouped by the leaf-to-be that they are in, in row order within each.
+    """The rows of a row shard, the training rows first, by the leaf-to-be that they are in.
 
-        rows    [ node 3 | node 4 | node 2 ]
-        ranges  {3: (0, 0, n3), 4: (0, n3, n3 + n4), 2: ...}
+    Those of a node are bits (Members.words), 64 of which go to its children at once; or a list, where that takes less
+    memory and time: in a node of no more rows than there are words. So at most 64 nodes are bits, whatever the tree's depth.
 
-    When a node is split, its rows are written from one of two arrays to the same place of the other.
+    node_of_row  uint8 or int32 (n_rows): once `finish` was called
     """
 
-    def __init__(self, begin: int, end: int, node_of_row: np.ndarray):
-        """`node_of_row` (nodes_of_rows, rows of the whole shard) is shared with the other partitions of the shard."""
-        self._begin, self._end = begin, end
-        self._node_of_row = node_of_row
-        self._rows = np.empty((2, end - begin), np.int32)
+    def __init__(
+        self, n_rows: int, n_train: int, max_depth: int, n_threads: int = 1, side_by_side: Callable[..., Iterable] = map
+    ):
+        """`side_by_side` is a `map`, as Worker takes it, that calls its function in n_threads threads."""
+        self.node_of_row = np.zeros(n_rows, np.uint8 if 0 < max_depth <= 7 else np.int32)
+        self._n_rows, self._n_train, self._n_words = n_rows, n_train, n_words_of(n_rows)
+        chunks = chunks_of(n_rows, n_threads)
+        self._chunks = [(rows.start // 64, n_words_of(rows.stop)) for rows in chunks]
+        self._side_by_side = side_by_side
+        self._words = np.empty((2 * 64, self._n_words), np.uint64)  # of 64 nodes, and of the right children of as many
+        self._room = np.empty(n_rows, np.int32)
         self.reset()
 
     def reset(self) -> None:
         """All rows in the root, node 0."""
-        for at in range(0, self._end - self._begin, CHUNK_ROWS):
-            some = self._rows[0, at : at + CHUNK_ROWS]
-            some[:] = np.arange(self._begin + at, self._begin + at + len(some), dtype=np.int32)
-        self._node_of_row[self._begin : self._end] = 0
-        self._ranges = {0: (0, 0, self._end - self._begin)}
+        self._free = list(range(len(self._words)))[::-1]
+        self.members = Members(self._words, {0: self._free.pop()}, {})
+        root = self._words[self.members.places[0]]
+        root.fill(_ALL)
+        if self._n_rows % 64:
+            root[-1] >>= np.uint64(-self._n_rows % 64)
+        everything = self._room[: self._n_train]
+        kernels.count_up(everything)
+        self._listed = {0: everything}
 
     def rows(self, node: int) -> np.ndarray:
-        """int32: the rows of a node, ascending."""
-        source, begin, end = self._ranges[node]
-        return self._rows[source, begin:end]
+        """int32: the training rows, ascending, of the root or of one of those that the last `split` was to list."""
+        return self._listed[node]
 
     def split(
-        self, splits: list[tuple[int, int, int]], bits: np.ndarray, left_bits: np.ndarray, last=False, side_by_side=map
+        self, splits: list[tuple[int, int, int]], bits: np.ndarray, left_bits: np.ndarray, *, listed=(), last=False
     ) -> None:
         """Moves the rows of each (node, left, right) to the children.
 
-        bits          uint8: 0 or 1 for each row of the whole shard
-        left_bits     uint8: for each split, the bit of the rows that go left
-        last          whether nobody will ask for the children's rows
-        side_by_side  a `map`, as Worker takes it
+        bits       uint64: a bitvector of all the shard's rows
+        left_bits  uint8: for each split, the bit of the rows that go left
+        listed     the children whose `rows` will be asked for
+        last       whether the children are leaves
         """
-        chunks = []
+        members, large = self.members, []
         for split, left_bit in zip(splits, left_bits.tolist(), strict=True):
-            chunks += self._chunks(*split, left_bit)
-        groups = groups_of([end - begin for _, begin, end, *_ in chunks])
-        table = np.zeros((len(chunks), kernels.N_FIELDS), np.int64)
-        table[:, : kernels.N_LEFT] = np.array(chunks, np.int64).reshape(len(chunks), kernels.N_LEFT)
+            node, *children = split
+            if node in members.places:
+                large.append((members.places.pop(node), -1, left_bit, *children))
+            elif last:
+                kernels.number_rows(members.rows.pop(node), bits, left_bit, *children, self.node_of_row)
+            else:
+                members.rows.update(zip(children, _split_rows(members.rows.pop(node), bits, left_bit), strict=True))
+        table = np.array(large, np.int64).reshape(len(large), kernels.N_FIELDS)
         if last:
-            list(side_by_side(lambda group: kernels.descend(*group, bits, table, self._rows, self._node_of_row), groups))
+            self._number(table, bits)
+            self._free += table[:, kernels.PLACE].tolist()
             return
-        list(side_by_side(lambda group: kernels.count_left(*group, self._rows, bits, table), groups))
-        kernels.place(table)
-        list(side_by_side(lambda group: kernels.move(*group, bits, table, self._rows, self._node_of_row), groups))
-        middles = dict(zip(table[::-1, kernels.LEFT].tolist(), table[::-1, kernels.AT_RIGHT].tolist(), strict=True))
-        for node, left, right in splits:
-            source, begin, end = self._ranges.pop(node)
-            self._ranges[left], self._ranges[right] = (1 - source, begin, middles[left]), (1 - source, middles[left], end)
+        table[:, kernels.RIGHT_PLACE] = [self._free.pop() for _ in large]
+        self._place(table, self._split_members(table, bits), set(listed))
+        for node in listed:
+            if node in members.rows:
+                rows = members.rows[node]
+                self._listed[node] = rows[: np.searchsorted(rows, self._n_train)]
 
-    def _chunks(self, node: int, left: int, right: int, left_bit: int) -> list[tuple[int, ...]]:
-        """The first fields of the node's chunks (kernels.routing), at least one."""
-        source, begin, end = self._ranges[node]
-        edges = [*range(begin, max(end, begin + 1), CHUNK_ROWS), end]
-        return [(source, *edge, left, right, left_bit) for edge in zip(edges, edges[1:], strict=False)]
+    def finish(self) -> None:
+        """The tree is grown: what is left are leaves."""
+        leaves = [(place, -1, 1, node, node) for node, place in self.members.places.items()]
+        self._number(np.array(leaves, np.int64).reshape(len(leaves), kernels.N_FIELDS), self._words[0])
+        for node, rows in self.members.rows.items():
+            self.node_of_row[rows] = node
+
+    def _number(self, table: np.ndarray, bits: np.ndarray) -> None:
+        def write(chunk: tuple[int, int]) -> None:
+            kernels.number_members(table, *chunk, bits, self._words, self.node_of_row)
+
+        list(self._side_by_side(write, self._chunks))
+
+    def _split_members(self, table: np.ndarray, bits: np.ndarray) -> np.ndarray:
+        """int64 (n_chunks, n_splits, 2): how many rows of each chunk go left, and right."""
+
+        def split(chunk: tuple[int, int]) -> np.ndarray:
+            counts = np.empty((len(table), 2), np.int64)
+            kernels.split_members(table, *chunk, bits, self._words, counts)
+            return counts
+
+        return np.stack(list(self._side_by_side(split, self._chunks)))
+
+    def _place(self, table: np.ndarray, counts: np.ndarray, listed: set[int]) -> None:
+        """Each child keeps its place, or becomes a list; of those `listed` the training rows are listed in any case."""
+        children = table[:, [kernels.LEFT, kernels.RIGHT]].reshape(-1).tolist()
+        places = table[:, [kernels.PLACE, kernels.RIGHT_PLACE]].reshape(-1)
+        sizes = counts.reshape(len(counts), -1)
+        is_large = sizes.sum(axis=0) > self._n_words
+        is_due = is_large & np.array([child in listed for child in children], bool)
+        due, small = np.flatnonzero(is_due).tolist(), np.flatnonzero(~is_large).tolist()
+        self.members.places.update((children[i], int(places[i])) for i in np.flatnonzero(is_large).tolist())
+        room = np.empty(int(sizes[:, small].sum()), np.int32)
+        lists = self._list(places[small], sizes[:, small], self._n_rows, room)
+        self.members.rows.update((children[i], rows) for i, rows in zip(small, lists, strict=True))
+        self._free += places[small].tolist()
+        lists = self._list(places[due], sizes[:, due], self._n_train, self._room)
+        self._listed = {children[i]: rows for i, rows in zip(due, lists, strict=True)}
+
+    def _list(self, places: np.ndarray, sizes: np.ndarray, n_rows: int, room: np.ndarray) -> list[np.ndarray]:
+        """The rows below n_rows at each of these places, where each chunk has `sizes` (n_chunks, n_places), in `room`."""
+        if len(places) == 0:
+            return []
+        ends = np.cumsum(sizes.T.reshape(-1)).reshape(sizes.T.shape).T
+        lists = np.empty((*sizes.shape, kernels.N_LIST_FIELDS), np.int64)
+        begins = ends - sizes
+        lists[:, :, kernels.LIST_PLACE] = places
+        lists[:, :, kernels.LIST_BEGIN], lists[:, :, kernels.LIST_END] = begins, ends
+
+        def write(chunk: tuple[int, int], of_chunk: np.ndarray) -> None:
+            kernels.list_members(of_chunk, *chunk, n_rows, self._words, room)
+
+        list(self._side_by_side(write, self._chunks, lists))
+        n_listed = (lists[:, :, kernels.LIST_END] - begins).sum(axis=0)
+        return [room[begin : begin + n] for begin, n in zip(begins[0].tolist(), n_listed.tolist(), strict=True)]
+
+
+def _split_rows(rows: np.ndarray, bits: np.ndarray, left_bit: int) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of the left child and of the right one."""
+    left, right = np.empty(len(rows), np.int32), np.empty(len(rows), np.int32)
+    n_left = kernels.split_rows(rows, bits, left_bit, left, right)
+    return left[:n_left].copy(), right[: len(rows) - n_left].copy()

@@ -1,8 +1,9 @@
 """Knows the bins of one worker's rows and features; does not know values, user feature numbers or trees."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,19 @@ MAX_CELL = np.iinfo(np.uint16).max
 # What Block.clear_bits is told of a split.
 NODE, FEATURE, BEGIN, END, NAN_BIN, N_LEAVING_FIELDS = range(6)
 DENSE_FILL = 0.4  # where more of the cells are stored, going through all of them is quicker than finding those that are
+
+
+class Members(NamedTuple):
+    """Which rows each open node has: those of a large one are bits, of a small one a list.
+
+    words   uint64 (n_places, n_words): bit r % 64 of word r // 64 says whether row r is a member
+    places  of the large nodes
+    rows    of the small ones, int32, ascending
+    """
+
+    words: np.ndarray
+    places: dict[int, int]
+    rows: dict[int, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -44,16 +58,27 @@ class Block(ABC):
     def n_bins(self) -> int:
         return int(self.bin_offsets[-1])
 
-    @abstractmethod
-    def clear_bits(self, leaving, rows: slice, node_of_row: np.ndarray, rows_of: Callable, bits: np.ndarray) -> None:
-        """Clears the bits of those of `rows` that leave the default children of their nodes.
+    def clear_bits(self, leaving: np.ndarray, rows: slice, members: Members, bits: np.ndarray) -> None:
+        """Clears the bits of those of `rows`, in whole words, that leave the default children of their nodes.
 
-        leaving      int64 (n, N_LEAVING_FIELDS): of each split the node, the feature, and which bins, counted within the
-                     feature, leave: begin .. end, and one more, -1 for none
-        node_of_row  (n_rows)
-        rows_of      a node's rows, in int32 arrays, ascending
-        bits         uint8 (n_rows): 1, or 0 where it is cleared  # OUT
+        leaving  int64 (n, N_LEAVING_FIELDS): of each split the node, the feature, and which bins, counted within the
+                 feature, leave: begin .. end, and one more, -1 for none
+        bits     uint64: a bitvector of the block's rows  # OUT
         """
+        places = np.array([members.places.get(node, -1) for node in leaving[:, NODE].tolist()], np.int64)
+        is_large = places >= 0
+        if is_large.any():
+            self._clear_bits_of_members(leaving[is_large], places[is_large], rows, members.words, bits)
+        for split in leaving[~is_large].tolist():
+            self._clear_bits_of_rows(split, members.rows[split[NODE]], rows, bits)
+
+    @abstractmethod
+    def _clear_bits_of_members(self, leaving, places: np.ndarray, rows: slice, words: np.ndarray, bits: np.ndarray) -> None:
+        """clear_bits for nodes whose rows are words[places]."""
+
+    @abstractmethod
+    def _clear_bits_of_rows(self, split: list[int], own: np.ndarray, rows: slice, bits: np.ndarray) -> None:
+        """clear_bits for one split, of a node that has the rows `own`."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +98,21 @@ class SparseBlock(Block):
     posting_rows: np.ndarray
     rows_ascend: bool
 
-    def clear_bits(self, leaving, rows, node_of_row, rows_of, bits):
+    def _clear_bits_of_members(self, leaving, places, rows, words, bits):
         first, extra = self.bin_offsets[leaving[:, FEATURE]], leaving[:, NAN_BIN]
-        ranges = np.stack([first + leaving[:, BEGIN], first + leaving[:, END], leaving[:, NODE]], axis=1)
-        of_nan = np.stack([first + extra, first + extra + 1, leaving[:, NODE]], axis=1)[extra >= 0]
+        ranges = np.stack([first + leaving[:, BEGIN], first + leaving[:, END], places], axis=1)
+        of_nan = np.stack([first + extra, first + extra + 1, places], axis=1)[extra >= 0]
         routing_kernels.clear_bits(
             self.posting_offsets, self.posting_rows, self.rows_ascend, np.concatenate([ranges, of_nan]),
-            rows.start, rows.stop, node_of_row, bits,
+            rows.start, rows.stop, words, bits,
+        )  # fmt: skip
+
+    def _clear_bits_of_rows(self, split, own, rows, bits):
+        _, feature, begin, end, nan_bin = split
+        first = int(self.bin_offsets[feature])
+        routing_kernels.clear_bits_of_rows(
+            self.indptr, self.bins, own, rows.start, rows.stop, first + begin, first + end,
+            first + nan_bin if nan_bin >= 0 else -1, bits,
         )  # fmt: skip
 
 
@@ -97,10 +130,13 @@ class DenseBlock(Block):
     columns: np.ndarray
     stride: int
 
-    def clear_bits(self, leaving, rows, node_of_row, rows_of, bits):
-        for node, feature, begin, end, nan_bin in leaving.tolist():
-            for own in rows_of(node):
-                dense_kernels.clear_bits_dense(self.columns[feature], begin, end, nan_bin, own, rows.start, rows.stop, bits)
+    def _clear_bits_of_members(self, leaving, places, rows, words, bits):
+        for (_, feature, *bins), place in zip(leaving.tolist(), places.tolist(), strict=True):
+            dense_kernels.clear_bits_dense(self.columns[feature], *bins, words[place], rows.start, rows.stop, bits)
+
+    def _clear_bits_of_rows(self, split, own, rows, bits):
+        _, feature, *bins = split
+        dense_kernels.clear_bits_of_rows_dense(self.columns[feature], *bins, own, rows.start, rows.stop, bits)
 
 
 def build_block(

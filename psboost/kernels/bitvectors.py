@@ -7,7 +7,8 @@ streams (kernels.packing): how many there are, and how many bits lie before each
 import numpy as np
 
 from psboost.kernels.compile import IN, OUT, boolean, inline, int64, kernel, uint64, void
-from psboost.kernels.packing import BLOCK, CORRUPT, N_COUNTS, lowest_bit, pack_block, unpack_blocks
+from psboost.kernels.packing import BLOCK, CORRUPT, N_COUNTS, pack_block, unpack_blocks
+from psboost.kernels.words import count_ones, lowest_one
 
 _0, _1, _3, _6, _63, _64 = (np.uint64(k) for k in (0, 1, 3, 6, 63, 64))
 _ALL = np.uint64(2**64 - 1)
@@ -26,12 +27,10 @@ def _marks_of(words, i, n_bits, runs, before):
 def count_marks(words, n_bits, counts):
     """counts[0], counts[1] (OUT): marks of the first n_bits bits, the bits that are 0 and those that begin a run."""
     for runs in range(2):
-        n_marks, before = 0, _1
+        n_marks, before = _0, _1
         for i in range((n_bits + 63) >> 6):
             marks, before = _marks_of(words, i, n_bits, runs == 1, before)
-            while marks != _0:
-                marks &= marks - _1
-                n_marks += 1
+            n_marks += count_ones(marks)
         counts[runs] = n_marks
 
 
@@ -45,7 +44,7 @@ def pack_marks(words, n_bits, runs, n_marks, packed):
     for i in range((n_bits + 63) >> 6):
         marks, before = _marks_of(words, i, n_bits, runs, before)
         while marks != _0:
-            place = _64 * np.uint64(i) + lowest_bit(marks)
+            place = _64 * np.uint64(i) + lowest_one(marks)
             block[n_held] = place - following
             n_held += _1
             if n_held == np.uint64(BLOCK):

@@ -10,8 +10,11 @@ from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, IN2, OUT, OUT2, inline, int32, int64, kernel, uint8, uint16, uint64, void
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import load_word, prefetch
+from psboost.kernels.words import count_ones, lowest_one
 
 _CODES = (uint8, uint16)
+_0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
+_MANY = uint64(5)  # members of a word: going through all 64 rows is quicker
 _LOW = 0xFFFFFFFF
 _AHEAD = uint64(16)  # how many rows ahead a row's cells are asked for: a node's rows are far apart
 _BYTE = uint64(255)
@@ -122,13 +125,36 @@ def build_dense(cells, stride, bin_offsets, rows, packed, n_fit, wide, acc):
         _move(bin_offsets, width, pairs, wide, acc)
 
 
-@kernel([void(IN[code], int64, int64, int64, IN[int32], int64, int64, OUT[uint8]) for code in _CODES])
-def clear_bits_dense(column, begin, end, other, rows, first_row, last_row, bits):
-    """Clears the bit of every one of the rows first_row .. last_row of `rows`, which ascend, whose cell in `column` (n_rows:
-    one feature's) is one of begin .. end, or is `other`."""
+@inline
+def _leaves(column, row, begin, end, other):
+    cell = int64(column[row])
+    return uint64(((cell >= begin) & (cell < end)) | (cell == other))
+
+
+@kernel([void(IN[code], int64, int64, int64, IN[uint64], int64, int64, OUT[uint64]) for code in _CODES])
+def clear_bits_dense(column, begin, end, other, members, first_row, last_row, bits):
+    """Clears the bit of every member (kernels.routing) of the rows first_row .. last_row whose cell in `column` (n_rows: one
+    feature's) is one of begin .. end, or is `other`. first_row is a multiple of 64, and so is last_row but for the last row.
+    """
+    for w in range(uint64(first_row) >> _6, (uint64(last_row) + _63) >> _6):
+        word, base, away = members[w], w << _6, _0
+        if count_ones(word) >= _MANY and base + _64 <= uint64(len(column)):
+            for k in range(_64):  # all of them: without a branch, several at once
+                away |= _leaves(column, base + k, begin, end, other) << k
+            away &= word
+        else:
+            while word != _0:
+                bit = lowest_one(word)
+                away |= _leaves(column, base + bit, begin, end, other) << bit
+                word &= word - _1
+        bits[w] &= ~away
+
+
+@kernel([void(IN[code], int64, int64, int64, IN[int32], int64, int64, OUT[uint64]) for code in _CODES])
+def clear_bits_of_rows_dense(column, begin, end, other, rows, first_row, last_row, bits):
+    """The same for those of `rows`, which ascend, from first_row to last_row."""
     low = first_from(first_row, rows, int64(0), int64(len(rows)))
     high = first_from(last_row, rows, low, int64(len(rows)))
     for i in range(uint64(low), uint64(high)):
         row = uint64(rows[i])
-        cell = int64(column[row])
-        bits[row] &= uint8(((cell < begin) | (cell >= end)) & (cell != other))
+        bits[row >> _6] &= ~(_leaves(column, row, begin, end, other) << (row & _63))

@@ -14,23 +14,12 @@ import numba
 import numpy as np
 
 from psboost.kernels.compile import IN, IN2, OUT, OUT2, boolean, float32, inline, int32, int64, kernel, types, uint64, void
+from psboost.kernels.words import lowest_one
 
 NODE = np.dtype([("threshold", np.float32), ("word", np.int32), ("mask", np.uint64)])
 
 _NODES = types.Array(numba.from_dtype(NODE), 1, "C", readonly=True)
-_ALL, _ZERO, _ONE, _58 = (np.uint64(k) for k in (0xFFFFFFFFFFFFFFFF, 0, 1, 58))
-
-# A de Bruijn sequence: its product with 1 << b has b's own pattern in the six highest bits.
-_DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
-_LOWEST = np.zeros(64, np.uint8)
-for _bit in range(64):
-    _LOWEST[(int(_DE_BRUIJN) << _bit & int(_ALL)) >> 58] = _bit
-
-
-@inline
-def _lowest(word):
-    """Number of the lowest 1 bit of a word that is not 0."""
-    return int64(_LOWEST[((word & (~word + _ONE)) * _DE_BRUIJN) >> _58])
+_ALL, _ZERO = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0)
 
 
 @inline
@@ -103,7 +92,7 @@ def add_exits(
                 word = 0
                 while masks[at, word] == _ZERO:
                     word += 1
-                leaf += 64 * word + _lowest(masks[at, word])
+                leaf += 64 * word + int64(lowest_one(masks[at, word]))
                 at += 1
             margin += leaf_values[leaf]
         margins[row] = margin

@@ -16,8 +16,8 @@ import numpy as np
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint64, void
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
-from psboost.kernels.packing import lowest_bit
 from psboost.kernels.prefetch import prefetch
+from psboost.kernels.words import lowest_one
 
 _LOW, _HALF = 0xFFFFFFFF, 1 << 31
 # How many rows ahead a row's place and its bins are asked for. A node's rows are far apart in the block, so without
@@ -222,7 +222,7 @@ def extract_marked(features, first, bin_offsets, acc, pairs, marks, first_bin, a
             if n_left < _64:
                 word &= (_1 << n_left) - _1
             while word != uint64(0):
-                b = begin + lowest_bit(word)
+                b = begin + lowest_one(word)
                 grad, hess = read(acc, pairs, b)
                 bins[at], grads[at], hesses[at] = int64(b) - first_bin, grad, hess
                 at += uint64(hess != 0)

@@ -69,12 +69,6 @@ def bit_length(value):
 
 
 @inline
-def lowest_bit(word):
-    """Number of the lowest 1 bit of a word that is not 0."""
-    return np.uint64(bit_length(word & (~word + _1))) - _1
-
-
-@inline
 def _put_low_bits(values, n_values, mask, width, n_at_once, words, position, held):
     """Puts the low `width` bits of n_values values, as many at once as 64 bits hold (n_at_once: a constant)."""
     k = _0

@@ -1,105 +1,168 @@
-"""Knows rows, bits and positions; does not know splits' gains or messages.
+"""Knows rows, bits and nodes; does not know splits' gains or messages.
 
-A bitvector holds one bit for each row of a row shard; 1: the row goes to its node's default child, 0: a stored value sends
-it to the other one (QuickScorer, default first: D5). While it is made, and while rows move by it, each bit has a byte
-of its own, so that threads may clear those of neighbours. The node that a row is in is a byte where that holds all nodes:
-more rows' nodes stay in the cache.
+A bitvector holds one bit for each row of a row shard, bit r % 64 of word r // 64; 1: the row goes to its node's default
+child, 0: a stored value sends it to the other one (QuickScorer, default first: D5). The rows of a large node are bits of
+words too, so that 64 rows at once go to its children; those of a small one are a list.
 """
 
 from psboost.kernels.ascending import first_from
-from psboost.kernels.compile import IN, IN2, OUT, OUT2, boolean, float32, int32, int64, kernel, uint8, uint64, void
+from psboost.kernels.compile import IN, IN2, OUT, OUT2, boolean, float32, inline, int32, int64, kernel, uint8, uint64, void
+from psboost.kernels.words import count_ones, lowest_one
 
 NODES = (uint8, int32)
 _SCANNED = 64  # so many rows of a bin are gone through sooner than searched
+_0, _1, _2, _3, _4, _6, _63, _64 = (uint64(k) for k in (0, 1, 2, 3, 4, 6, 63, 64))
+_ALL = uint64(2**64 - 1)
 
 
-@kernel([void(IN[int64], IN[int32], boolean, IN2[int64], int64, int64, IN[node], OUT[uint8]) for node in NODES])
-def clear_bits(posting_offsets, posting_rows, rows_ascend, slices, first_row, last_row, node_of_row, bits):
-    """Clears the bits of the rows first_row .. last_row in `node` that hold one of the bins begin .. end, for each
-    (begin, end, node) of `slices`.
+@inline
+def _clear(row, place, members, bits):
+    """Clears a row's bit if it is a member. No branch: which rows are is not to be guessed."""
+    bits[row >> _6] &= ~(members[place, row >> _6] & (_1 << (row & _63)))
+
+
+@kernel(void(IN[int64], IN[int32], boolean, IN2[int64], int64, int64, IN2[uint64], OUT[uint64]))
+def clear_bits(posting_offsets, posting_rows, rows_ascend, slices, first_row, last_row, members, bits):
+    """Clears the bits of the rows first_row .. last_row in members[place] that hold one of the bins begin .. end, for each
+    (begin, end, place) of `slices`. first_row is a multiple of 64, and so is last_row but for the last of all rows.
 
     The rows of bin b are posting_rows[posting_offsets[b] : posting_offsets[b + 1]]; rows_ascend: whether in their order.
     """
-    all_rows = first_row == 0 and last_row == len(node_of_row)
+    all_rows = first_row == 0 and last_row > 64 * (len(bits) - 1)
     for k in range(len(slices)):
-        node = slices[k, 2]
+        place = uint64(slices[k, 2])
         if all_rows:
             for i in range(uint64(posting_offsets[slices[k, 0]]), uint64(posting_offsets[slices[k, 1]])):
-                row = uint64(posting_rows[i])
-                if node_of_row[row] == node:
-                    bits[row] = 0
+                _clear(uint64(posting_rows[i]), place, members, bits)
             continue
         for b in range(slices[k, 0], slices[k, 1]):
             begin, end = posting_offsets[b], posting_offsets[b + 1]
             if rows_ascend and end - begin > _SCANNED:
                 begin = first_from(first_row, posting_rows, begin, end)
                 end = first_from(last_row, posting_rows, begin, end)
+                for i in range(uint64(begin), uint64(end)):
+                    _clear(uint64(posting_rows[i]), place, members, bits)
+                continue
             for i in range(uint64(begin), uint64(end)):
-                row = posting_rows[i]
-                if row >= first_row and row < last_row and node_of_row[uint64(row)] == node:
-                    bits[uint64(row)] = 0
+                if posting_rows[i] >= first_row and posting_rows[i] < last_row:
+                    _clear(uint64(posting_rows[i]), place, members, bits)
 
 
-# chunks (int64, one a row): some rows of a node that is split, rows[source, begin:end], of which those whose bit is left_bit
-# go to the node `left`, the others to `right`; then how many go left, and where the first of each kind goes, in the other
-# half of `rows`. All chunks of a node follow each other.
-SOURCE, BEGIN, END, LEFT, RIGHT, LEFT_BIT, N_LEFT, AT_LEFT, AT_RIGHT, N_FIELDS = range(10)
+@kernel(void(IN[int64], IN[int32], IN[int32], int64, int64, int64, int64, int64, OUT[uint64]))
+def clear_bits_of_rows(indptr, bins, rows, first_row, last_row, begin, end, other, bits):
+    """Clears the bits of those of `rows`, which ascend, from first_row to last_row that hold one of the bins begin .. end,
+    or `other`; a row's bins ascend."""
+    low = first_from(first_row, rows, int64(0), int64(len(rows)))
+    high = first_from(last_row, rows, low, int64(len(rows)))
+    for i in range(uint64(low), uint64(high)):
+        row = uint64(rows[i])
+        row_end = indptr[row + _1]
+        at = first_from(begin, bins, indptr[row], row_end)
+        leaves = at < row_end and bins[at] < end
+        if other >= 0 and not leaves:
+            at = first_from(other, bins, indptr[row], row_end)
+            leaves = at < row_end and bins[at] == other
+        bits[row >> _6] &= ~(uint64(leaves) << (row & _63))
 
 
-@kernel(void(int64, int64, IN2[int32], IN[uint8], OUT2[int64]))
-def count_left(first, last, rows, bits, chunks):
-    """Counts the rows that go left, of chunks first .. last."""
-    for c in range(first, last):
-        source, n_ones = uint64(chunks[c, SOURCE]), int64(0)
-        for i in range(uint64(chunks[c, BEGIN]), uint64(chunks[c, END])):
-            n_ones += int64(bits[uint64(rows[source, i])])
-        chunks[c, N_LEFT] = n_ones if chunks[c, LEFT_BIT] else chunks[c, END] - chunks[c, BEGIN] - n_ones
+# splits (int64, one a row): where the members of a node that is split stand, and of its right child, which is elsewhere; the
+# bit of those that go left; and the numbers of its children. A leaf goes to one place, whatever its bits are.
+PLACE, RIGHT_PLACE, LEFT_BIT, LEFT, RIGHT, N_FIELDS = range(6)
 
 
-@kernel(void(OUT2[int64]))
-def place(chunks):
-    """Where the rows of each chunk go: all that go left of a node first, in their order, and then the others."""
-    begin = int64(0)
-    while begin < len(chunks):
-        end, n_left = begin, int64(0)
-        while end < len(chunks) and chunks[end, LEFT] == chunks[begin, LEFT]:
-            n_left += chunks[end, N_LEFT]
-            end += 1
-        at_left = chunks[begin, BEGIN]
-        at_right = at_left + n_left
-        for c in range(begin, end):
-            chunks[c, AT_LEFT], chunks[c, AT_RIGHT] = at_left, at_right
-            at_left += chunks[c, N_LEFT]
-            at_right += chunks[c, END] - chunks[c, BEGIN] - chunks[c, N_LEFT]
-        begin = end
+@kernel(void(IN2[int64], int64, int64, IN[uint64], OUT2[uint64], OUT2[int64]))
+def split_members(splits, first, last, bits, members, counts):
+    """Splits words first .. last of the nodes' members: those that go left stay, the others go to the right child's place;
+    counts (n_splits, 2): how many there are of each."""
+    for s in range(len(splits)):
+        place, right_place = uint64(splits[s, PLACE]), uint64(splits[s, RIGHT_PLACE])
+        flip = _0 if splits[s, LEFT_BIT] else _ALL
+        n_left, n_right = _0, _0
+        for w in range(uint64(first), uint64(last)):
+            word = members[place, w]
+            left = word & (bits[w] ^ flip)
+            members[place, w], members[right_place, w] = left, word ^ left
+            n_left += count_ones(left)
+            n_right += count_ones(word ^ left)
+        counts[s, 0], counts[s, 1] = n_left, n_right
 
 
-@kernel([void(int64, int64, IN[uint8], IN2[int64], OUT2[int32], OUT[node]) for node in NODES])
-def move(first, last, bits, chunks, rows, node_of_row):
-    """Writes the rows of chunks first .. last to where they go, and which node each is in."""
-    for c in range(first, last):
-        source, left_bit = uint64(chunks[c, SOURCE]), chunks[c, LEFT_BIT]
-        target, left, right = uint64(1) - source, chunks[c, LEFT], chunks[c, RIGHT]
-        at_left, at_right = uint64(chunks[c, AT_LEFT]), uint64(chunks[c, AT_RIGHT])
-        for i in range(uint64(chunks[c, BEGIN]), uint64(chunks[c, END])):
-            row = uint64(rows[source, i])
-            goes_left = bits[row] == left_bit
-            # Either way goes about as often: no branch to guess.
-            rows[target, at_left if goes_left else at_right] = rows[source, i]
-            node_of_row[row] = left if goes_left else right
-            at_left += uint64(goes_left)
-            at_right += uint64(not goes_left)
+# lists (int64, one a row): where members stand, and the room for their rows, begin .. end.
+LIST_PLACE, LIST_BEGIN, LIST_END, N_LIST_FIELDS = range(4)
 
 
-@kernel([void(int64, int64, IN[uint8], IN2[int64], IN2[int32], OUT[node]) for node in NODES])
-def descend(first, last, bits, chunks, rows, node_of_row):
-    """Writes which node each row of chunks first .. last goes to, and leaves the rows where they are."""
-    for c in range(first, last):
-        source, left_bit = uint64(chunks[c, SOURCE]), chunks[c, LEFT_BIT]
-        left, right = chunks[c, LEFT], chunks[c, RIGHT]
-        for i in range(uint64(chunks[c, BEGIN]), uint64(chunks[c, END])):
-            row = uint64(rows[source, i])
-            node_of_row[row] = left if bits[row] == left_bit else right
+@kernel(void(OUT2[int64], int64, int64, int64, IN2[uint64], OUT[int32]))
+def list_members(lists, first, last, n_rows, members, rows):
+    """For each of `lists`: writes the members, of words first .. last, that are below n_rows to rows[begin:end], and sets
+    end to where they end."""
+    for k in range(len(lists)):
+        place, at, room_end = uint64(lists[k, LIST_PLACE]), uint64(lists[k, LIST_BEGIN]), uint64(lists[k, LIST_END])
+        for w in range(uint64(first), uint64(last)):
+            word, base = members[place, w], w << _6
+            if base + _64 > uint64(n_rows):
+                word &= (_1 << (uint64(n_rows) - base)) - _1 if base < uint64(n_rows) else _0
+            end = at + count_ones(word)
+            # Four at once, wanted or not, without a branch to guess for each: half the time where a word has a few members.
+            while at < end and at + _4 <= room_end:
+                rows[at] = base + lowest_one(word)
+                word &= word - _1
+                rows[at + _1] = base + lowest_one(word)
+                word &= word - _1
+                rows[at + _2] = base + lowest_one(word)
+                word &= word - _1
+                rows[at + _3] = base + lowest_one(word)
+                word &= word - _1
+                at += _4
+            while at < end:
+                rows[at] = base + lowest_one(word)
+                word &= word - _1
+                at += _1
+            at = end
+        lists[k, LIST_END] = at
+
+
+@kernel(void(OUT[int32]))
+def count_up(rows):
+    """0, 1, 2 ..."""
+    for i in range(len(rows)):
+        rows[i] = i
+
+
+@kernel(int64(IN[int32], IN[uint64], int64, OUT[int32], OUT[int32]))
+def split_rows(rows, bits, left_bit, left, right):
+    """Writes the rows whose bit is left_bit to `left`, the others to `right`, each with room for all; returns how many go
+    left."""
+    at_left, at_right = _0, _0
+    for i in range(uint64(len(rows))):
+        row = uint64(rows[i])
+        goes_left = uint64(((bits[row >> _6] >> (row & _63)) & _1) == uint64(left_bit))
+        left[at_left], right[at_right] = rows[i], rows[i]
+        at_left += goes_left
+        at_right += _1 - goes_left
+    return int64(at_left)
+
+
+@kernel([void(IN2[int64], int64, int64, IN[uint64], IN2[uint64], OUT[node]) for node in NODES])
+def number_members(splits, first, last, bits, members, node_of_row):
+    """Writes which child each of the nodes' members goes to, of words first .. last."""
+    for s in range(len(splits)):
+        place, flip = uint64(splits[s, PLACE]), _0 if splits[s, LEFT_BIT] else _ALL
+        left_child, right_child = splits[s, LEFT], splits[s, RIGHT]
+        for w in range(uint64(first), uint64(last)):
+            word, left, base = members[place, w], bits[w] ^ flip, w << _6
+            while word != _0:
+                bit = lowest_one(word)
+                node_of_row[base + bit] = left_child if (left >> bit) & _1 else right_child
+                word &= word - _1
+
+
+@kernel([void(IN[int32], IN[uint64], int64, int64, int64, OUT[node]) for node in NODES])
+def number_rows(rows, bits, left_bit, left, right, node_of_row):
+    """Writes which child each of `rows` goes to."""
+    for i in range(uint64(len(rows))):
+        row = uint64(rows[i])
+        goes_left = ((bits[row >> _6] >> (row & _63)) & _1) == uint64(left_bit)
+        node_of_row[row] = left if goes_left else right
 
 
 @kernel([void(IN[node], IN[float32], OUT[float32]) for node in NODES])

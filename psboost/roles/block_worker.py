@@ -74,7 +74,7 @@ class BlockWorker(Worker):
 
     def _propose(self, tree: int, level: int, nodes: list[int]) -> None:
         """Builds the histograms of `nodes` and proposes each open node's best split (R = 1)."""
-        rows = [self._train.rows(node) for node in nodes]
+        rows = [self._partition.rows(node) for node in nodes]
         stage = partial(self.stage, share=1 / len(self._parts))
         proposals = best_of(self._all(lambda part: part.propose(rows, self._gradients.packed, stage), self._parts))
         self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(proposals)))

@@ -117,7 +117,7 @@ class RingWorker(Worker):
 
     def _sum_all(self, nodes: list[int]) -> np.ndarray:
         """Starts a level with the own rows' sums of `nodes` in all bins; returns their totals, float64 (n_nodes, 2)."""
-        rows_of_nodes = [self._train.rows(node) for node in nodes]
+        rows_of_nodes = [self._partition.rows(node) for node in nodes]
         totals = np.zeros((len(nodes), 2))
         self._sums.start(len(nodes))
 

@@ -11,7 +11,7 @@ from psboost.boosting.fixed_point import Steps, hesses_of, round_gradients, roun
 from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.losses import Bounds
-from psboost.boosting.partition import RowPartition, bits_of, chunks_of, nodes_of_rows, words_of
+from psboost.boosting.partition import RowPartition, chunks_of, ones
 from psboost.boosting.row_gradients import RowGradients
 from psboost.boosting.split import SplitRule
 from psboost.data import zeros
@@ -196,11 +196,9 @@ class Worker(Role):
             job.loss, self._margins, shard.labels, shard.weights, self._n_train, job.grad_bits(deal.n_rows), job.n_threads,
             self._side_by_side,
         )  # fmt: skip
-        self._node_of_row = nodes_of_rows(self._n_rows, job.parameters.max_depth)
-        self._train = RowPartition(0, self._n_train, self._node_of_row)
-        self._partitions = [self._train]
-        if self._n_rows > self._n_train:
-            self._partitions.append(RowPartition(self._n_train, self._n_rows, self._node_of_row))
+        self._partition = RowPartition(
+            self._n_rows, self._n_train, job.parameters.max_depth, job.n_threads, self._side_by_side
+        )
 
     def _all(self, function, *items) -> list:
         """What `function` makes of each item, side by side."""
@@ -229,8 +227,7 @@ class Worker(Role):
         steps = job.steps(self._bounds, self._n_rows_of_all)
         with self.stage("gradients"):
             self._gradients.round(steps, rounding_key(job.seed, tree), self._row_offset)
-        for partition in self._partitions:
-            partition.reset()
+        self._partition.reset()
         return steps
 
     def _grow(self, tree: int):
@@ -249,18 +246,18 @@ class Worker(Role):
             if not len(splits.nodes):
                 break
             bits = yield from self._route(tree, level, splits)
-            with self.stage("route"):
-                self._move_rows(frontier, splits, bits)
             children, positions = frontier.children(splits.nodes), frontier.positions(splits.nodes)
+            build = [
+                left if build_left else right
+                for (_, left, right), build_left in zip(children, splits.build_left, strict=True)
+            ]
+            with self.stage("route"):
+                self._partition.split(children, bits, splits.unstored_left, listed=build, last=bool(splits.last))
             frontier = frontier.split(splits.nodes)
             if splits.last:
                 leaves += frontier.open
                 break
             self._descend(positions, splits)
-            build = [
-                left if build_left else right
-                for (_, left, right), build_left in zip(children, splits.build_left, strict=True)
-            ]
             level += 1
         yield from self._close(tree, sorted(leaves), steps)
 
@@ -272,7 +269,7 @@ class Worker(Role):
 
         living  of each range, then of each node: living features (int32, the worker's numbers)
         """
-        rows = [self._train.rows(node) for node in nodes]
+        rows = [self._partition.rows(node) for node in nodes]
         if len(self._parts) == 1:
             shares = [(living, edges)]
         else:
@@ -284,7 +281,7 @@ class Worker(Role):
     # --- routing
 
     def _route(self, tree: int, level: int, splits: AnySplits):
-        """uint8, for each of the rows: the bits of its own splits, or those of all feature shards, ANDed by the server."""
+        """The rows' bitvector: that of its own splits, or of those of all feature shards, ANDed by the server."""
         mine = np.flatnonzero(splits.shards == self._c)
         with self.stage("route"):
             bits = self._bits(splits, mine)
@@ -293,7 +290,7 @@ class Worker(Role):
         router = self._job.router_of(self._r)
         if len(mine):
             with self.stage("encode"):
-                form, packed = pack_bitvector(words_of(bits), self._n_rows)
+                form, packed = pack_bitvector(bits, self._n_rows)
             self.send(
                 router,
                 PushBitvectors(
@@ -301,40 +298,34 @@ class Worker(Role):
                 ),
             )
         [routed] = yield from self.gather(RouteRows, [router], tree=tree, level=level)
-        return bits_of(unpack_bitvector(routed.form, routed.bits, self._n_rows), self._n_rows)
+        return unpack_bitvector(routed.form, routed.bits, self._n_rows)
 
     def _bits(self, splits: AnySplits, mine: np.ndarray) -> np.ndarray:
-        """uint8, for each of the shard's rows: 0 if one of the splits `mine` sends it away from its node's default child."""
-        bits = np.ones(self._n_rows, np.uint8)
+        """The bitvector of the splits `mine`: 0 for a row that one of them sends away from its node's default child."""
+        bits = ones(self._n_rows)
         part_of_split = np.searchsorted([part.end for part in self._parts], splits.locals[mine], side="right")
         leaving = [
             (part.block, part.leaving(splits, mine[part_of_split == number]))
             for number, part in enumerate(self._parts) if number in part_of_split
         ]  # fmt: skip
 
-        def rows_of(node: int) -> list[np.ndarray]:
-            return [partition.rows(node) for partition in self._partitions]
-
         def clear(rows: slice) -> None:
             for block, of_block in leaving:
-                block.clear_bits(of_block, rows, self._node_of_row, rows_of, bits)
+                block.clear_bits(of_block, rows, self._partition.members, bits)
 
-        self._all(clear, chunks_of(self._n_rows, self._job.n_threads))  # each writes bits of rows of its own
+        self._all(clear, chunks_of(self._n_rows, self._job.n_threads))  # each writes words of its own
         return bits
-
-    def _move_rows(self, frontier: Frontier, splits: AnySplits, bits: np.ndarray) -> None:
-        children = frontier.children(splits.nodes)
-        for partition in self._partitions:
-            partition.split(children, bits, splits.unstored_left, bool(splits.last), self._side_by_side)
 
     # --- the end of a tree
 
     def _push_leaf_sums(self, tree: int, leaves: list[int], steps: Steps) -> None:
-        sums = self._gradients.sum_by_node(self._node_of_row, leaves[-1] + 1, steps)[leaves]
+        sums = self._gradients.sum_by_node(self._partition.node_of_row, leaves[-1] + 1, steps)[leaves]
         self.send(COORDINATOR, PushLeafSums(tree=tree, sums=sums))
 
     def _close(self, tree: int, leaves: list[int], steps: Steps):
         """Leaf sums go up, leaf values come back and are added to the margins."""
+        with self.stage("route"):
+            self._partition.finish()
         if self._c == 0:
             with self.stage("update"):
                 self._push_leaf_sums(tree, leaves, steps)
@@ -344,7 +335,7 @@ class Worker(Role):
         values[leaves] = closed.values
 
         def add(rows: slice) -> None:
-            routing_kernels.add_values(self._node_of_row[rows], values, self._margins[rows])
+            routing_kernels.add_values(self._partition.node_of_row[rows], values, self._margins[rows])
 
         with self.stage("update"):
             self._all(add, chunks_of(self._n_rows, self._job.n_threads))

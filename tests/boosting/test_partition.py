@@ -2,67 +2,87 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from psboost.boosting import partition as module
-from psboost.boosting.partition import RowPartition, bits_of, words_of
+from psboost.boosting.partition import RowPartition, chunks_of, ones
 from psboost.cluster.threads import side_by_side
 from tests.naive import routing as naive
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.booleans(), max_size=130))
-def test_words_and_bits(bits):
-    words = words_of(np.array(bits, np.uint8))
-    assert words.tolist() == naive.to_words(bits)
-    assert bits_of(words, len(bits)).tolist() == bits
-
-
-@pytest.fixture(params=[1, 7, module.CHUNK_ROWS])
-def chunk_rows(request, monkeypatch):
-    monkeypatch.setattr(module, "CHUNK_ROWS", request.param)
-    monkeypatch.setattr(module, "GROUP_ROWS", 2 * request.param)
+@pytest.mark.parametrize("n_rows", [0, 1, 64, 130])
+def test_ones(n_rows):
+    assert ones(n_rows).tolist() == [2**64 - 1] * ((n_rows + 63) // 64)
 
 
 @pytest.mark.parametrize(
-    ("sizes", "expected"),
-    [
-        ([], []), ([1], [(0, 1)]), ([9, 1, 1], [(0, 1), (1, 3)]), ([4, 3, 3, 0, 8, 1], [(0, 2), (2, 5), (5, 6)]),
-        ([0, 0], [(0, 2)]),
-    ],
-)  # fmt: skip
-def test_what_is_grouped_is_worth_a_thread(sizes, expected, monkeypatch):
-    monkeypatch.setattr(module, "GROUP_ROWS", 6)
-    assert module.groups_of(sizes) == expected
+    ("n_rows", "n_threads", "edges"),
+    [(0, 2, [0, 0]), (99, 1, [0, 99]), (99, 2, [0, 99]), (300, 2, [0, 128, 300]), (300, 4, [0, 64, 128, 192, 300])],
+)
+def test_chunks_are_whole_words_and_worth_a_thread(n_rows, n_threads, edges, monkeypatch):
+    monkeypatch.setattr(module, "GROUP_ROWS", 100)
+    assert chunks_of(n_rows, n_threads) == [slice(*edge) for edge in zip(edges, edges[1:], strict=False)]
 
 
 @pytest.mark.parametrize("n_threads", [1, 3])
-def test_splits_move_the_rows_of_two_partitions_of_one_shard(chunk_rows, n_threads):
+@pytest.mark.parametrize("max_depth", [0, 6])
+def test_splits_move_the_rows_of_a_shard(n_threads, max_depth, monkeypatch):
+    monkeypatch.setattr(module, "GROUP_ROWS", 40)
+    n_large = 0
     with side_by_side(n_threads, "test") as threads:
-        for seed in range(30):
-            check_splits(np.random.default_rng(seed), threads)
+        for seed in range(60):
+            n_large += check_splits(np.random.default_rng(seed), max_depth, n_threads, threads)
+    assert n_large > 100  # beside small ones: a shard of 400 rows has seven words
 
 
-def check_splits(rng, threads):
-    n_train, n_eval, n_levels = rng.integers(0, [90, 90, 5])
-    n_rows = n_train + n_eval
-    node_of_row = np.full(n_rows, 99, np.int32)
-    partitions = [RowPartition(0, n_train, node_of_row), RowPartition(n_train, n_rows, node_of_row)]
+def check_splits(rng, max_depth, n_threads, threads):
+    """Returns how many of the nodes that were split were large."""
+    n_train, n_eval, n_levels = rng.integers(0, [400, 90, 6])
+    n_rows, n_large = n_train + n_eval, 0
+    partition = RowPartition(n_rows, n_train, max_depth, n_threads, threads)
     for _ in range(2):
-        for partition in partitions:
-            partition.reset()
+        partition.reset()
+        assert partition.rows(0).tolist() == list(range(n_train))
         members, n_nodes = {0: list(range(n_rows))}, 1
-        for _ in range(n_levels):
+        for level in range(n_levels):
             nodes = [node for node in sorted(members) if rng.random() < 0.7]
             children = [(node, n_nodes + 2 * i, n_nodes + 2 * i + 1) for i, node in enumerate(nodes)]
             n_nodes += 2 * len(nodes)
+            n_large += sum(node in partition.members.places for node in nodes)
             bits, left_bits = rng.random(n_rows) < rng.choice([0, 0.5, 1]), rng.integers(0, 2, len(nodes), dtype=np.uint8)
-            for partition in partitions:
-                partition.split(children, bits.astype(np.uint8), left_bits, side_by_side=threads)
+            listed = [int(child) for _, *pair in children for child in rng.choice(pair, 1)]
+            words, last = np.array(naive.to_words(bits), np.uint64), level == n_levels - 1
+            partition.split(children, words, left_bits, listed=listed, last=last)
             for (node, left, right), left_bit in zip(children, left_bits, strict=True):
                 members[left], members[right] = naive.partition(members.pop(node), bits.tolist(), left_bit)
+            if last:
+                continue
+            for node in listed:
+                assert partition.rows(node).tolist() == [row for row in members[node] if row < n_train]
+            assert members == {node: rows_of(partition.members, node, n_rows) for node in members}
+        partition.finish()
         for node, rows in members.items():
-            held = [partition.rows(node).tolist() for partition in partitions]
-            assert held == [[r for r in rows if r < n_train], [r for r in rows if r >= n_train]]
-            assert (node_of_row[rows] == node).all()
+            assert (partition.node_of_row[rows] == node).all()
+    return n_large
+
+
+def rows_of(members, node, n_rows):
+    if node in members.rows:
+        return members.rows[node].tolist()
+    words = members.words[members.places[node]]
+    return [row for row in range(n_rows) if int(words[row // 64]) >> row % 64 & 1]
+
+
+def test_no_tree_has_more_nodes_held_as_bits_than_there_are_places():
+    n_rows = 64 * 64 + 1
+    partition = RowPartition(n_rows, n_rows, 0)
+    nodes, n_nodes = [0], 1
+    for level in range(12):
+        bits = [row >> level & 1 for row in range(n_rows)]
+        children = [(node, n_nodes + 2 * i, n_nodes + 2 * i + 1) for i, node in enumerate(nodes)]
+        words = np.array(naive.to_words(bits), np.uint64)
+        partition.split(children, words, np.ones(len(nodes), np.uint8))
+        nodes, n_nodes = [child for _, *pair in children for child in pair], n_nodes + 2 * len(nodes)
+        assert len(partition.members.places) <= 64
+    assert len(partition.members.rows) == 4096
+    partition.finish()
+    assert sorted(np.bincount(partition.node_of_row)[nodes].tolist()) == [1] * 4095 + [2]

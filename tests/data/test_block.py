@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psboost.data.block import DenseBlock, SparseBlock, bin_offsets_of, build_block
+from psboost.boosting.partition import ones
+from psboost.data.block import DenseBlock, Members, SparseBlock, bin_offsets_of, build_block
 from psboost.data.columns import to_columns
 from psboost.data.sketches import CutPoints, Sketches
 from psboost.errors import DataError
 from psboost.kernels import binning as kernels
 from tests.naive import binning as naive
+from tests.naive import routing as naive_routing
 
 FLOAT_MAX = float(np.finfo(np.float32).max)
 RULES = [True, False, "unstored"]
@@ -84,27 +86,28 @@ def check_dense(dense, sparse):
 
 
 def check_clear_bits(dense, sparse, feature, begin, end):
-    node_of_row = np.arange(dense.n_rows, dtype=np.int32) % 3
-
-    def rows_of(node):
-        return [np.flatnonzero(node_of_row == node).astype(np.int32)[part] for part in (slice(0, 2), slice(2, None))]
-
+    rows_of = [np.arange(node, dense.n_rows, 3, dtype=np.int32) for node in range(3)]
+    is_in = [[row % 3 == node for row in range(dense.n_rows)] for node in range(3)]
+    words = np.array([naive_routing.to_words(own) for own in is_in], np.uint64)
+    forms = [Members(words, {0: 0, 1: 1}, {}), Members(words, {0: 0}, {1: rows_of[1]})]
     n_bins = int(sparse.bin_offsets[feature + 1] - sparse.bin_offsets[feature])
     first = sparse.bin_offsets[feature]
     for extra in (-1, n_bins - 1) if end < n_bins else (-1,):
         leaving = np.array([[1, feature, begin, end, extra], [0, feature, begin, begin, -1]], np.int64)
         found = []
         for block in (dense, sparse):
-            bits = np.ones(dense.n_rows, np.uint8)
-            for rows in (slice(0, dense.n_rows // 2), slice(dense.n_rows // 2, dense.n_rows)):
-                block.clear_bits(leaving, rows, node_of_row, rows_of, bits)
-            found.append(bits.tolist())
+            for members in forms:
+                bits = ones(dense.n_rows)
+                middle = dense.n_rows // 128 * 64
+                for rows in (slice(0, middle), slice(middle, dense.n_rows)):
+                    block.clear_bits(leaving, rows, members, bits)
+                found.append(np.unpackbits(bits.view(np.uint8), bitorder="little")[: dense.n_rows].tolist())
         leave = [sparse.posting_rows[slice(*sparse.posting_offsets[first + b : first + b + 2])] for b in range(begin, end)]
         if extra >= 0:
             leave.append(sparse.posting_rows[slice(*sparse.posting_offsets[first + extra : first + extra + 2])])
         leave = np.concatenate([np.empty(0, np.int32), *leave])
         expected = [int(row % 3 != 1 or row not in leave) for row in range(dense.n_rows)]
-        assert found == [expected, expected]
+        assert found == [expected] * 4
 
 
 def test_cells_widen_when_a_feature_with_all_of_256_bins_is_not_stored_everywhere():

@@ -106,14 +106,19 @@ def test_find_split(benchmark, data):
     assert found == 1
 
 
-def test_move(benchmark):
-    bits = np.random.default_rng(2).integers(0, 2, N_ROWS).astype(np.uint8)
-    node_of_row, rows = np.zeros(N_ROWS, np.int32), np.arange(2 * N_ROWS, dtype=np.int32).reshape(2, N_ROWS)
-    chunks = np.zeros((1, routing.N_FIELDS), np.int64)
-    chunks[0, : routing.N_LEFT] = 0, 0, N_ROWS, 1, 2, 1
-    routing.count_left(0, 1, rows, bits, chunks)
-    routing.place(chunks)
-    benchmark(routing.move, 0, 1, bits, chunks, rows, node_of_row)
+def test_split_members(benchmark):
+    n_words = N_ROWS // 64
+    bits = np.random.default_rng(2).integers(0, 2**63, n_words, np.int64).view(np.uint64)
+    members = np.full((2, n_words), 2**64 - 1, np.uint64)
+    splits, counts = np.array([[0, 1, 1, 1, 2]], np.int64), np.empty((1, 2), np.int64)
+    benchmark(routing.split_members, splits, 0, n_words, bits, members, counts)
+
+
+@pytest.mark.parametrize("share", [0.5, 0.03])
+def test_list_members(benchmark, share):
+    mine = np.random.default_rng(2).random(N_ROWS // 64 * 64) < share
+    members, rows = np.packbits(mine, bitorder="little").view(np.uint64)[None], np.empty(np.count_nonzero(mine), np.int32)
+    benchmark(lambda: routing.list_members(np.array([[0, 0, len(rows)]]), 0, N_ROWS // 64, N_ROWS, members, rows))
 
 
 @pytest.mark.parametrize("way", ["encode", "decode"])

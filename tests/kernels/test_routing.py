@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psboost.kernels import routing
+from psboost.kernels import dense, routing
 from tests.naive import routing as naive
 from tests.plain import both_ways
 
@@ -24,52 +24,126 @@ def shards(draw):
     return node_of_row, bits, np.flatnonzero(rng.random(n_rows) < 0.5).tolist()
 
 
+def words_of(bits):
+    return np.array(naive.to_words(bits), np.uint64)
+
+
+def members_of(node_of_row, nodes):
+    """uint64 (nodes + 1, n_words): the rows of each; the last place is free."""
+    places = [words_of([own == node for own in node_of_row]) for node in nodes]
+    return np.stack([*places, np.full_like(places[0], 7)])
+
+
+def edges_of(n_rows, in_parts):
+    """first_row, last_row of each part."""
+    edges = [0, n_rows // 192 * 64, n_rows] if in_parts else [0, n_rows]
+    return list(zip(edges, edges[1:], strict=False))
+
+
+def ascending(rows):
+    return np.array(rows, np.int32)
+
+
 @WAYS
 @quick
 @given(shards(), st.integers(2, 6), st.booleans(), st.booleans())
 def test_clear_bits(kernels, shard, node, ascend, in_parts):
     node_of_row, bits, rows = shard
-    array, n, n_rows = np.array(bits, np.uint8), len(rows), len(node_of_row)
+    words, n, n_rows = words_of(bits), len(rows), len(node_of_row)
     offsets = np.array([0, n // 9, n // 9, n], np.int64)
-    slices = np.array([[1, 3, node], [0, 1, node + 1], [2, 2, node]], np.int64)
-    posted = np.array(rows, np.int32)
+    slices = np.array([[1, 3, 0], [0, 1, 1], [2, 2, 0]], np.int64)
+    posted = ascending(rows)
     if not ascend:
         posted[n // 9 :] = posted[n // 9 :][::-1].copy()
-    edges = [0, n_rows // 3, n_rows] if in_parts else [0, n_rows]
-    for first, last in zip(edges, edges[1:], strict=False):
-        kernels.clear_bits(offsets, posted, ascend, slices, first, last, np.array(node_of_row, np.int32), array)
+    for part in edges_of(n_rows, in_parts):
+        kernels.clear_bits(offsets, posted, ascend, slices, *part, members_of(node_of_row, [node, node + 1]), words)
     expected = naive.clear_bits(rows[n // 9 :], node_of_row, node, bits)
-    assert array.tolist() == naive.clear_bits(rows[: n // 9], node_of_row, node + 1, expected)
+    assert words.tolist() == naive.to_words(naive.clear_bits(rows[: n // 9], node_of_row, node + 1, expected))
 
 
 @WAYS
 @quick
-@given(shards(), st.booleans(), st.integers(0, 70))
-def test_count_place_and_move(kernels, shard, default_is_left, edge):
+@given(shards(), st.sampled_from([-1, 0, 1, 4, 8]), st.booleans())
+def test_clear_bits_of_rows(kernels, shard, other, in_parts):
+    node_of_row, bits, own = shard
+    words, n_rows = words_of(bits), len(node_of_row)
+    rng = np.random.default_rng(n_rows)
+    bins = [np.flatnonzero(rng.random(8) < 0.3).tolist() for _ in range(n_rows)]
+    indptr = np.cumsum([0, *map(len, bins)]).astype(np.int64)
+    of_all = np.array([b for row in bins for b in row], np.int32)
+    for part in edges_of(n_rows, in_parts):
+        kernels.clear_bits_of_rows(indptr, of_all, ascending(own), *part, 2, 5, other, words)
+    leave = [row for row in own if any(2 <= b < 5 or b == other for b in bins[row])]
+    assert words.tolist() == naive.to_words(naive.clear_bits(leave, [0] * n_rows, 0, bits))
+
+
+@pytest.mark.parametrize("kernels", both_ways(dense), ids=["compiled", "plain"])
+@quick
+@given(shards(), st.sampled_from([np.uint8, np.uint16]), st.sampled_from([-1, 0, 1, 4, 8]), st.booleans())
+def test_clear_bits_dense(kernels, shard, dtype, other, in_parts):
+    node_of_row, bits, own = shard
+    n_rows = len(node_of_row)
+    column = np.random.default_rng(n_rows).integers(0, 9, n_rows).astype(dtype)
+    of_members, of_rows = words_of(bits), words_of(bits)
+    for part in edges_of(n_rows, in_parts):
+        kernels.clear_bits_dense(column, 2, 5, other, words_of([node == 3 for node in node_of_row]), *part, of_members)
+        kernels.clear_bits_of_rows_dense(column, 2, 5, other, ascending(own), *part, of_rows)
+    leave = [row for row, cell in enumerate(column.tolist()) if 2 <= cell < 5 or cell == other]
+    assert of_members.tolist() == naive.to_words(naive.clear_bits(leave, node_of_row, 3, bits))
+    assert of_rows.tolist() == naive.to_words(naive.clear_bits(set(leave) & set(own), [0] * n_rows, 0, bits))
+
+
+@WAYS
+@quick
+@given(shards(), st.booleans(), st.booleans(), st.integers(0, 400))
+def test_members_are_split_listed_and_numbered(kernels, shard, default_is_left, in_parts, n_train):
+    node_of_row, bits, _ = shard
+    n_rows, words = len(bits), words_of(bits)
+    rows = [row for row, node in enumerate(node_of_row) if node == 3]
+    left, right = naive.partition(rows, bits, default_is_left)
+    members = members_of(node_of_row, [4, 3])
+    others = members[0].copy()
+    splits = np.array([[1, 2, default_is_left, 11, 12]], np.int64)
+    parts = [(first // 64, (last + 63) // 64) for first, last in edges_of(n_rows, in_parts)]
+    numbers = np.array(node_of_row, np.int32)
+    counts, listed, n_listed = np.zeros((len(parts), 1, 2), np.int64), np.full(n_rows, -1, np.int32), 0
+    for part, of_part in zip(parts, counts, strict=True):
+        kernels.number_members(splits, *part, words, members, numbers)
+        kernels.split_members(splits, *part, words, members, of_part)
+        n_left = int(of_part[0, 0])
+        lists = np.array([[1, n_listed, n_listed + n_left]], np.int64)
+        kernels.list_members(lists, *part, n_train, members, listed)
+        assert n_listed <= lists[0, 2] <= n_listed + n_left
+        n_listed = int(lists[0, 2])
+    assert members.tolist() == [others.tolist(), words_of([r in left for r in range(n_rows)]).tolist(),
+                                words_of([r in right for r in range(n_rows)]).tolist()]  # fmt: skip
+    assert counts.sum(axis=0).tolist() == [[len(left), len(right)]]
+    assert listed[:n_listed].tolist() == [row for row in left if row < n_train]
+    assert listed[len(left) :].tolist() == [-1] * (n_rows - len(left))
+    expected = [11 if r in left else 12 if r in right else node for r, node in enumerate(node_of_row)]
+    assert numbers.tolist() == expected
+
+
+@WAYS
+@quick
+@given(shards(), st.booleans())
+def test_rows_are_split_and_numbered(kernels, shard, default_is_left):
     node_of_row, bits, rows = shard
     left, right = naive.partition(rows, bits, default_is_left)
-    n, edge = len(rows), min(edge, len(rows))
-    both = np.full((2, n + 6), -1, np.int32)
-    both[1, 3 : 3 + n] = rows
-    chunks = np.zeros((3, kernels.N_FIELDS), np.int64)
-    other = 4, 5, not default_is_left  # of a node without rows
-    for chunk, (begin, end, *children) in zip(
-        chunks, [(3, 3 + edge, 11, 12, default_is_left), (3 + edge, 3 + n, 11, 12, default_is_left), (3 + n, 3 + n, *other)],
-        strict=True,
-    ):  # fmt: skip
-        chunk[: kernels.N_LEFT] = 1, begin, end, *children
-    nodes, held = np.array(node_of_row, np.int32), np.array(bits, np.uint8)
-    alone = nodes.copy()
-    kernels.count_left(0, 1, both, held, chunks)
-    kernels.count_left(1, 3, both, held, chunks)
-    kernels.place(chunks)
-    assert chunks[0, kernels.AT_RIGHT] == 3 + len(left)
-    for part in ((1, 3), (0, 1)):
-        kernels.descend(*part, held, chunks, both, alone)
-        kernels.move(*part, held, chunks, both, nodes)
-    assert both[0].tolist() == [-1, -1, -1, *left, *right, -1, -1, -1]
+    held, numbers = np.full((2, len(rows)), -1, np.int32), np.array(node_of_row, np.int32)
+    n_left = kernels.split_rows(ascending(rows), words_of(bits), default_is_left, *held)
+    assert held[0, :n_left].tolist() == left
+    assert held[1, : len(rows) - n_left].tolist() == right
+    kernels.number_rows(ascending(rows), words_of(bits), default_is_left, 11, 12, numbers)
     expected = [11 if r in left else 12 if r in right else node for r, node in enumerate(node_of_row)]
-    assert nodes.tolist() == alone.tolist() == expected
+    assert numbers.tolist() == expected
+
+
+@WAYS
+def test_count_up(kernels):
+    rows = np.empty(3, np.int32)
+    kernels.count_up(rows)
+    assert rows.tolist() == [0, 1, 2]
 
 
 @WAYS
