@@ -7,10 +7,13 @@ words too, so that 64 rows at once go to its children; those of a small one are 
 
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, IN2, OUT, OUT2, boolean, float32, inline, int32, int64, kernel, uint8, uint64, void
+from psboost.kernels.prefetch import prefetch
 from psboost.kernels.words import count_ones, lowest_one
 
 NODES = (uint8, int32)
 _SCANNED = 64  # so many rows of a bin are gone through sooner than searched
+_FEW_BINS = 24  # and so many bins of a row
+_PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)  # rows: a node's are far apart
 _0, _1, _2, _3, _4, _6, _63, _64 = (uint64(k) for k in (0, 1, 2, 3, 4, 6, 63, 64))
 _ALL = uint64(2**64 - 1)
 
@@ -55,14 +58,24 @@ def clear_bits_of_rows(indptr, bins, rows, first_row, last_row, begin, end, othe
     low = first_from(first_row, rows, int64(0), int64(len(rows)))
     high = first_from(last_row, rows, low, int64(len(rows)))
     for i in range(uint64(low), uint64(high)):
+        if i + _PLACE_AHEAD < uint64(high):
+            prefetch(indptr, uint64(rows[i + _PLACE_AHEAD]))
+        if i + _BINS_AHEAD < uint64(high):
+            prefetch(bins, uint64(indptr[uint64(rows[i + _BINS_AHEAD])]))
         row = uint64(rows[i])
-        row_end = indptr[row + _1]
-        at = first_from(begin, bins, indptr[row], row_end)
-        leaves = at < row_end and bins[at] < end
-        if other >= 0 and not leaves:
-            at = first_from(other, bins, indptr[row], row_end)
-            leaves = at < row_end and bins[at] == other
-        bits[row >> _6] &= ~(uint64(leaves) << (row & _63))
+        row_begin, row_end = indptr[row], indptr[row + _1]
+        leaves = _0
+        if row_end - row_begin <= _FEW_BINS:
+            for k in range(uint64(row_begin), uint64(row_end)):
+                b = int64(bins[k])
+                leaves |= uint64(((b >= begin) & (b < end)) | (b == other))
+        else:
+            at = first_from(begin, bins, row_begin, row_end)
+            leaves = uint64(at < row_end and bins[at] < end)
+            if other >= 0 and leaves == _0:
+                at = first_from(other, bins, row_begin, row_end)
+                leaves = uint64(at < row_end and bins[at] == other)
+        bits[row >> _6] &= ~(leaves << (row & _63))
 
 
 # splits (int64, one a row): where the members of a node that is split stand, and of its right child, which is elsewhere; the
