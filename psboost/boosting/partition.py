@@ -79,7 +79,7 @@ class RowPartition:
         for split, left_bit in zip(splits, left_bits.tolist(), strict=True):
             node, *children = split
             if node in members.places:
-                large.append((members.places.pop(node), -1, left_bit, *children))
+                large.append((members.places.pop(node), -1 if last else self._free.pop(), left_bit, *children))
             elif last:
                 kernels.number_rows(members.rows.pop(node), bits, left_bit, *children, self.node_of_row)
             else:
@@ -87,10 +87,9 @@ class RowPartition:
         table = np.array(large, np.int64).reshape(len(large), kernels.N_FIELDS)
         if last:
             self._number(table, bits)
-            self._free += table[:, kernels.PLACE].tolist()
             return
-        table[:, kernels.RIGHT_PLACE] = [self._free.pop() for _ in large]
-        self._place(table, self._split_members(table, bits), set(listed))
+        placed = [pair for place, right_place, _, *pair in large for pair in zip(pair, (place, right_place), strict=True)]
+        self._place(placed, self._split_members(table, bits), set(listed))
         for node in listed:
             if node in members.rows:
                 rows = members.rows[node]
@@ -109,48 +108,50 @@ class RowPartition:
 
         list(self._side_by_side(write, self._chunks))
 
-    def _split_members(self, table: np.ndarray, bits: np.ndarray) -> np.ndarray:
-        """int64 (n_chunks, n_splits, 2): how many rows of each chunk go left, and right."""
+    def _split_members(self, table: np.ndarray, bits: np.ndarray) -> list[list[int]]:
+        """How many rows of each chunk go left by the first split, and right, and so on."""
 
-        def split(chunk: tuple[int, int]) -> np.ndarray:
+        def split(chunk: tuple[int, int]) -> list[int]:
             counts = np.empty((len(table), 2), np.int64)
             kernels.split_members(table, *chunk, bits, self._words, counts)
-            return counts
+            return counts.reshape(-1).tolist()
 
-        return np.stack(list(self._side_by_side(split, self._chunks)))
+        return list(self._side_by_side(split, self._chunks))
 
-    def _place(self, table: np.ndarray, counts: np.ndarray, listed: set[int]) -> None:
-        """Each child keeps its place, or becomes a list; of those `listed` the training rows are listed in any case."""
-        children = table[:, [kernels.LEFT, kernels.RIGHT]].reshape(-1).tolist()
-        places = table[:, [kernels.PLACE, kernels.RIGHT_PLACE]].reshape(-1)
-        sizes = counts.reshape(len(counts), -1)
-        is_large = sizes.sum(axis=0) > self._n_words
-        is_due = is_large & np.array([child in listed for child in children], bool)
-        due, small = np.flatnonzero(is_due).tolist(), np.flatnonzero(~is_large).tolist()
-        self.members.places.update((children[i], int(places[i])) for i in np.flatnonzero(is_large).tolist())
-        room = np.empty(int(sizes[:, small].sum()), np.int32)
-        lists = self._list(places[small], sizes[:, small], self._n_rows, room)
-        self.members.rows.update((children[i], rows) for i, rows in zip(small, lists, strict=True))
-        self._free += places[small].tolist()
-        lists = self._list(places[due], sizes[:, due], self._n_train, self._room)
-        self._listed = {children[i]: rows for i, rows in zip(due, lists, strict=True)}
+    def _place(self, children: list[tuple[int, int]], sizes: list[list[int]], listed: set[int]) -> None:
+        """Each (child, place) keeps its place, or becomes a list; of those `listed` the training rows are listed in any
+        case. `sizes`: of each chunk, how many rows the children have."""
+        due, small = [], []
+        for (child, place), *of_chunks in zip(children, *sizes, strict=True):
+            if sum(of_chunks) <= self._n_words:
+                small.append((child, place, of_chunks))
+                self._free.append(place)
+                continue
+            self.members.places[child] = place
+            if child in listed:
+                due.append((child, place, of_chunks))
+        room = np.empty(sum(sum(of_chunks) for *_, of_chunks in small), np.int32)
+        self.members.rows.update(self._list(small, self._n_rows, room))
+        self._listed = self._list(due, self._n_train, self._room)
 
-    def _list(self, places: np.ndarray, sizes: np.ndarray, n_rows: int, room: np.ndarray) -> list[np.ndarray]:
-        """The rows below n_rows at each of these places, where each chunk has `sizes` (n_chunks, n_places), in `room`."""
-        if len(places) == 0:
-            return []
-        ends = np.cumsum(sizes.T.reshape(-1)).reshape(sizes.T.shape).T
-        lists = np.empty((*sizes.shape, kernels.N_LIST_FIELDS), np.int64)
-        begins = ends - sizes
-        lists[:, :, kernels.LIST_PLACE] = places
-        lists[:, :, kernels.LIST_BEGIN], lists[:, :, kernels.LIST_END] = begins, ends
+    def _list(self, children: list[tuple[int, int, list[int]]], n_rows: int, room: np.ndarray) -> dict[int, np.ndarray]:
+        """The rows below n_rows of each (child, place, its rows in each chunk), in `room`."""
+        if not children:
+            return {}
+        lists, end = np.empty((len(self._chunks), len(children), kernels.N_LIST_FIELDS), np.int64), 0
+        for i, (_, place, of_chunks) in enumerate(children):
+            for c, size in enumerate(of_chunks):
+                lists[c, i] = place, end, end + size
+                end += size
 
         def write(chunk: tuple[int, int], of_chunk: np.ndarray) -> None:
             kernels.list_members(of_chunk, *chunk, n_rows, self._words, room)
 
+        begins = lists[0, :, kernels.LIST_BEGIN].tolist()
+        sizes = -lists[:, :, kernels.LIST_BEGIN].sum(axis=0)
         list(self._side_by_side(write, self._chunks, lists))
-        n_listed = (lists[:, :, kernels.LIST_END] - begins).sum(axis=0)
-        return [room[begin : begin + n] for begin, n in zip(begins[0].tolist(), n_listed.tolist(), strict=True)]
+        sizes += lists[:, :, kernels.LIST_END].sum(axis=0)
+        return {child: room[at : at + n] for (child, *_), at, n in zip(children, begins, sizes.tolist(), strict=True)}
 
 
 def _split_rows(rows: np.ndarray, bits: np.ndarray, left_bit: int) -> tuple[np.ndarray, np.ndarray]:

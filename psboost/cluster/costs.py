@@ -3,7 +3,6 @@
 import resource
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from psboost.cluster.timeline import Timeline, unix_time
@@ -20,24 +19,25 @@ class Stopwatch:
         self.seconds: Seconds = {}
         self.by_tree: dict[int, Seconds] = {}
         self.timeline = Timeline()
-        self._clock = clock
+        self.clock = clock
         self._lock = threading.Lock()
 
-    @contextmanager
-    def __call__(self, label: str, tree: int = -1, share: float = 1.0):
+    def __call__(self, label: str, tree: int = -1, share: float = 1.0) -> "_Stage":
         """Times what is done inside as a stage of `tree` (-1: of none); each second counts as `share` of one."""
-        begin = self._clock()
-        try:
-            yield
-        finally:
-            end = self._clock()
-            with self._lock:
-                self._add(label, tree, share * (end - begin))
-                self.timeline.add(tree, label, begin, end)
+        return _Stage(self, label, tree, share)
+
+    def add(self, label: str, tree: int, share: float, begin: float, end: float) -> None:
+        """Counts a stage that is over."""
+        with self._lock:
+            self._add(label, tree, share * (end - begin))
+            self.timeline.add(tree, label, begin, end)
 
     def _add(self, label: str, tree: int, seconds: float) -> None:
-        for sums in (self.seconds, self.by_tree.setdefault(tree, {})):
-            sums[label] = sums.get(label, 0.0) + seconds
+        of_tree = self.by_tree.get(tree)
+        if of_tree is None:
+            of_tree = self.by_tree[tree] = {}
+        self.seconds[label] = self.seconds.get(label, 0.0) + seconds
+        of_tree[label] = of_tree.get(label, 0.0) + seconds
 
     def state(self) -> dict:
         """What a message carries; from_state is the way back."""
@@ -52,6 +52,21 @@ class Stopwatch:
                 stopwatch._add(label, int(tree), s)
         stopwatch.timeline = Timeline.from_state(state["timeline"])
         return stopwatch
+
+
+class _Stage:
+    """A context manager in a third of the time that contextlib's takes: a tree has hundreds of stages."""
+
+    __slots__ = ("_begin", "_label", "_share", "_stopwatch", "_tree")
+
+    def __init__(self, stopwatch: Stopwatch, label: str, tree: int, share: float):
+        self._stopwatch, self._label, self._tree, self._share = stopwatch, label, tree, share
+
+    def __enter__(self) -> None:
+        self._begin = self._stopwatch.clock()
+
+    def __exit__(self, *error) -> None:
+        self._stopwatch.add(self._label, self._tree, self._share, self._begin, self._stopwatch.clock())
 
 
 @dataclass

@@ -65,20 +65,21 @@ class Block(ABC):
                  feature, leave: begin .. end, and one more, -1 for none
         bits     uint64: a bitvector of the block's rows  # OUT
         """
-        places = np.array([members.places.get(node, -1) for node in leaving[:, NODE].tolist()], np.int64)
-        is_large = places >= 0
-        if is_large.any():
-            self._clear_bits_of_members(leaving[is_large], places[is_large], rows, members.words, bits)
-        for split in leaving[~is_large].tolist():
-            self._clear_bits_of_rows(split, members.rows[split[NODE]], rows, bits)
+        splits = leaving.tolist()
+        large = [(members.places[node], *split) for node, *split in splits if node in members.places]
+        if large:
+            self._clear_bits_of_members(large, rows, members.words, bits)
+        for node, *split in splits:
+            if node in members.rows:
+                self._clear_bits_of_rows(split, members.rows[node], rows, bits)
 
     @abstractmethod
-    def _clear_bits_of_members(self, leaving, places: np.ndarray, rows: slice, words: np.ndarray, bits: np.ndarray) -> None:
-        """clear_bits for nodes whose rows are words[places]."""
+    def _clear_bits_of_members(self, splits: list[tuple], rows: slice, words: np.ndarray, bits: np.ndarray) -> None:
+        """clear_bits for nodes whose rows are words[place]; each split is place, feature and so on."""
 
     @abstractmethod
     def _clear_bits_of_rows(self, split: list[int], own: np.ndarray, rows: slice, bits: np.ndarray) -> None:
-        """clear_bits for one split, of a node that has the rows `own`."""
+        """clear_bits for one split (feature and so on), of a node that has the rows `own`."""
 
 
 @dataclass(frozen=True)
@@ -98,17 +99,20 @@ class SparseBlock(Block):
     posting_rows: np.ndarray
     rows_ascend: bool
 
-    def _clear_bits_of_members(self, leaving, places, rows, words, bits):
-        first, extra = self.bin_offsets[leaving[:, FEATURE]], leaving[:, NAN_BIN]
-        ranges = np.stack([first + leaving[:, BEGIN], first + leaving[:, END], places], axis=1)
-        of_nan = np.stack([first + extra, first + extra + 1, places], axis=1)[extra >= 0]
+    def _clear_bits_of_members(self, splits, rows, words, bits):
+        slices = []
+        for place, feature, begin, end, nan_bin in splits:
+            first = int(self.bin_offsets[feature])
+            slices.append((first + begin, first + end, place))
+            if nan_bin >= 0:
+                slices.append((first + nan_bin, first + nan_bin + 1, place))
         routing_kernels.clear_bits(
-            self.posting_offsets, self.posting_rows, self.rows_ascend, np.concatenate([ranges, of_nan]),
-            rows.start, rows.stop, words, bits,
+            self.posting_offsets, self.posting_rows, self.rows_ascend, np.array(slices, np.int64), rows.start, rows.stop,
+            words, bits,
         )  # fmt: skip
 
     def _clear_bits_of_rows(self, split, own, rows, bits):
-        _, feature, begin, end, nan_bin = split
+        feature, begin, end, nan_bin = split
         first = int(self.bin_offsets[feature])
         routing_kernels.clear_bits_of_rows(
             self.indptr, self.bins, own, rows.start, rows.stop, first + begin, first + end,
@@ -130,12 +134,12 @@ class DenseBlock(Block):
     columns: np.ndarray
     stride: int
 
-    def _clear_bits_of_members(self, leaving, places, rows, words, bits):
-        for (_, feature, *bins), place in zip(leaving.tolist(), places.tolist(), strict=True):
+    def _clear_bits_of_members(self, splits, rows, words, bits):
+        for place, feature, *bins in splits:
             dense_kernels.clear_bits_dense(self.columns[feature], *bins, words[place], rows.start, rows.stop, bits)
 
     def _clear_bits_of_rows(self, split, own, rows, bits):
-        _, feature, *bins = split
+        feature, *bins = split
         dense_kernels.clear_bits_of_rows_dense(self.columns[feature], *bins, own, rows.start, rows.stop, bits)
 
 

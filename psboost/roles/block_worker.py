@@ -1,6 +1,7 @@
 """Knows how a worker of a block sends its histograms to servers, or proposes splits; does not know how its rows are kept."""
 
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -34,6 +35,12 @@ class BlockWorker(Worker):
         del sketches
         shared = yield from self.gather(ShareCutPoints, job.servers, tree=tree)
         return CutPoints.join([CutPoints.from_arrays(message.cut_points) for message in shared])
+
+    def _use_cut_points(self, columns, cut_points):
+        super()._use_cut_points(columns, cut_points)
+        if self._job.merges:
+            ranges = pairwise(self._range_offsets.tolist())
+            self._offsets_of_servers = [self._bin_offsets[b : e + 1] - self._bin_offsets[b] for b, e in ranges]
 
     def _start_growing(self, steps):
         if self._job.merges:
@@ -89,9 +96,8 @@ class BlockWorker(Worker):
 
     def _encode(self, built: Histograms, server: int) -> tuple[np.ndarray, ...]:
         """A server's histograms."""
-        offsets = self._bin_offsets[self._range_offsets[server] : self._range_offsets[server + 1] + 1]
         with self.stage("encode", 1 / min(self._job.n_threads, self._job.n_servers)):
-            return encode_histograms(self._job.codec, built, offsets - offsets[0])
+            return encode_histograms(self._job.codec, built, self._offsets_of_servers[server])
 
 
 def _chosen(features: np.ndarray, flags: np.ndarray) -> np.ndarray:

@@ -204,17 +204,18 @@ class Coordinator(Role):
                 if level == 0:
                     growing.sums = [tuple(best.node_sums[0].tolist())]
                 splits = choose_splits(best, frontier.open, self._cut_points, job.zero_as_missing, job.is_last(level))
-                growing.split(frontier, splits)
                 if not job.is_ring:
                     self._apply(tree, level, splits, proposals)
+                growing.split(frontier, splits)  # while others go on
             if not len(splits.nodes) or splits.last:
                 break
             frontier, level = frontier.split(splits.nodes), level + 1
         leaves = growing.leaves()
         sums = yield from self._leaf_sums(tree, steps)
         values = _float32(job.parameters.learning_rate * job.rule.leaf_values(*sums.T))
+        closed = CloseTree(tree=tree, values=values)
         for worker in job.workers:
-            self.send(worker, CloseTree(tree=tree, values=values))
+            self.send(worker, closed)
         self._trees.append(self._tree(growing, leaves, values, steps))
         return len(leaves)
 
@@ -227,10 +228,11 @@ class Coordinator(Role):
             last=splits.last,
         )  # fmt: skip
         goes_on = len(splits.nodes) > 0 and not splits.last and job.merges
-        for r in range(job.n_row_shards):
-            for c in range(job.n_feature_shards):
-                living = tuple(proposal.living[c] for proposal in proposals) if goes_on else ()
-                self.send(worker_name(r, c), replace(message, living=living))
+        for c in range(job.n_feature_shards):
+            living = tuple(proposal.living[c] for proposal in proposals) if goes_on else ()
+            of_shard = replace(message, living=living)
+            for worker in job.workers_of_features(c):
+                self.send(worker, of_shard)
         for s, server in enumerate(job.servers):
             if job.merges or (job.routes and job.shards_routed_by(s)):
                 self.send(server, message)

@@ -2,6 +2,7 @@
 
 from dataclasses import astuple
 from functools import reduce
+from itertools import pairwise
 
 import numpy as np
 
@@ -89,6 +90,8 @@ class Server(Role):
         self._finder = SplitFinder(self._features, job.rule)
         self._merger = HistogramMerger(int(self._features.bin_offsets[-1]))
         self._entries = [Entries() for _ in job.workers]
+        of_shards = [self._features.bin_offsets[b : e + 1] for b, e in pairwise(self._shard_offsets)]
+        self._offsets_of_shards = [(int(offsets[0]), offsets - offsets[0]) for offsets in of_shards]
 
     def _grow(self, tree: int):
         job = self._job
@@ -106,12 +109,12 @@ class Server(Role):
             [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
             if not len(splits.nodes):
                 return
+            if job.merges and not splits.last:
+                self._finder.apply(frontier.positions(splits.nodes), [bool(b) for b in splits.build_left])
             if self._row_shards:
                 yield from self._route(tree, level, splits)
             if splits.last:
                 return
-            if job.merges:
-                self._finder.apply(frontier.positions(splits.nodes), [bool(b) for b in splits.build_left])
             frontier = frontier.split(splits.nodes)
             level += 1
 
@@ -139,11 +142,10 @@ class Server(Role):
     def _decode(self, worker: str, message: PushHistograms) -> tuple[int, Histograms, np.ndarray]:
         """The first bin of the worker's feature shard, its histograms, counted from there, and their totals."""
         i = self._job.workers.index(worker)
-        c = i % self._job.n_feature_shards
+        first, offsets = self._offsets_of_shards[i % self._job.n_feature_shards]
         with self.stage("merge"):
-            offsets = self._features.bin_offsets[self._shard_offsets[c] : self._shard_offsets[c + 1] + 1]
-            held = decode_histograms(message.codec, message.arrays, offsets - offsets[0], self._entries[i])
-        return int(offsets[0]), held, message.totals
+            held = decode_histograms(message.codec, message.arrays, offsets, self._entries[i])
+        return first, held, message.totals
 
     def _pack_living(self, flags: list[tuple[np.ndarray, np.ndarray]], shard: int) -> np.ndarray:
         """The flags of one feature shard's features, node after node."""
@@ -164,7 +166,6 @@ class Server(Role):
             with self.stage("route"):
                 words = reduce(np.bitwise_and, [unpack_bitvector(m.form, m.bits, m.n_bits) for m in parts])
                 form, bits = pack_bitvector(words, parts[0].n_bits)
+            routed = RouteRows(tree=tree, level=level, n_bits=parts[0].n_bits, form=form, bits=bits)
             for worker in self._job.workers_of_rows(r):
-                self.send(
-                    worker, RouteRows(tree=tree, level=level, n_bits=parts[0].n_bits, form=form, bits=bits)
-                )
+                self.send(worker, routed)

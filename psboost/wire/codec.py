@@ -261,8 +261,16 @@ PROTOCOL_VERSION = zlib.crc32(_SPELLED.encode()) & 0xFFFF
 # --- messages
 
 
-def encode(envelope: Envelope, message: Message) -> Frames:
-    """The frames of a message: its header with small arrays, then large ones without a copy where that is safe.
+class Encoded(NamedTuple):
+    """What of a message is the same for all receivers."""
+
+    number: int
+    fields: list
+    frames: Frames  # of large arrays, after an empty one for the header
+
+
+def encode_fields(message: Message) -> Encoded:
+    """The fields of a message: small arrays for its header, large ones without a copy where that is safe.
 
     An array that owns its data becomes read-only, for it may be read long after the send; a view of an array that
     can still be written is copied. TypeError, naming the field, for a value that does not fit its annotation.
@@ -270,16 +278,26 @@ def encode(envelope: Envelope, message: Message) -> Frames:
     kind = type(message)
     if kind not in _NUMBERS:
         raise TypeError(f"{kind.__name__} is not a message")
-    header = [PROTOCOL_VERSION, _NUMBERS[kind], *envelope]
-    frames = Frames([b""])
-    values = vars(message)
+    header, frames, values = [], Frames([b""]), vars(message)
     for name, write, _ in _LAYOUTS[kind]:
         try:
             header.append(write(values[name], frames))
         except TypeError as error:
             raise TypeError(f"{kind.__name__}.{name}: {error}") from error
-    frames[0] = msgpack.packb(header)
+    return Encoded(_NUMBERS[kind], header, frames)
+
+
+def with_envelope(envelope: Envelope, encoded: Encoded) -> Frames:
+    """The frames of a message."""
+    frames = Frames(encoded.frames)
+    frames.payload = encoded.frames.payload
+    frames[0] = msgpack.packb([PROTOCOL_VERSION, encoded.number, *envelope, *encoded.fields])
     return frames
+
+
+def encode(envelope: Envelope, message: Message) -> Frames:
+    """encode_fields and with_envelope: for a message with one receiver."""
+    return with_envelope(envelope, encode_fields(message))
 
 
 def decode(frames: Sequence[Any]) -> tuple[Envelope, Message]:

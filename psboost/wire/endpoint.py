@@ -18,7 +18,7 @@ from typing import Any
 import zmq
 
 from psboost.errors import ClusterError, ProtocolError
-from psboost.wire.codec import Envelope, decode, encode
+from psboost.wire.codec import Encoded, Envelope, decode, encode_fields, with_envelope
 from psboost.wire.ledger import Ledger, measure
 from psboost.wire.messages import Message
 
@@ -61,6 +61,7 @@ class Endpoint:
         self._senders: dict[str, zmq.Socket] = {}  # for each address
         self._listener: zmq.Socket | None = None
         self._patience = -1  # ms, the listener's
+        self._small: tuple[Message, Encoded] | None = None  # what was sent last, if its arrays are small
         self._own_context = context is None
         self._context = context or zmq.Context()
         self.rename(name, run, incarnation)
@@ -104,25 +105,33 @@ class Endpoint:
 
     def send(self, receiver: str, message: Message) -> None:
         """Queue a message and count it; never blocks. Arrays that own their data become read-only."""
-        address = self._addresses.get(receiver)
-        if address is None:
+        place = self._addresses.get(receiver)
+        if place is None:
             known = ", ".join(sorted(self._addresses)) or "nobody"
             kind = type(message).__name__
             raise ClusterError(f"{self.name} cannot send {kind} to {receiver!r}: connected only to {known}")
-        frames = encode(Envelope(self.run, self.name, self.incarnation, self._sequence), message)
+        frames = with_envelope(Envelope(self.run, self.name, self.incarnation, self._sequence), self._encoded(message))
         self._sequence += 1
         # counted first: whoever gets the message may look at the ledger at once
         self._ledger.count(type(message).__name__, message.tree, *measure(frames), receiver)
         try:
-            sender = self._sender_to(receiver, address)
+            sender = self._sender_to(receiver, place)
             if len(frames) == 1:
                 sender.send(frames[0], zmq.DONTWAIT)
             else:  # without a copy above zmq.COPY_THRESHOLD; encode made the arrays constant
                 sender.send_multipart(frames, flags=zmq.DONTWAIT, copy=False)
         except zmq.Again as error:
             raise ClusterError(
-                f"{self.name} cannot send to {receiver}: nobody is at {address} any more"
+                f"{self.name} cannot send to {receiver}: nobody is at {place} any more"
             ) from error
+
+    def _encoded(self, message: Message) -> Encoded:
+        """A message that goes to several receivers, one after another, is encoded once."""
+        if self._small is not None and self._small[0] is message:
+            return self._small[1]
+        encoded = encode_fields(message)
+        self._small = (message, encoded) if len(encoded.frames) == 1 else None
+        return encoded
 
     def receive(self, timeout: float | None) -> tuple[Envelope, Message] | None:
         """The next message of this run, or None after `timeout` seconds (None: no limit; 0: only what is

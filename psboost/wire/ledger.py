@@ -26,10 +26,12 @@ class Ledger:
     def __init__(self) -> None:
         self._trees: dict[int, dict[str, list[int]]] = {}
         self._receivers: dict[str, list[int]] = {}
+        self.bytes_sent = 0  # all of them, on the wire
 
     def count(self, kind: str, tree: int, payload: int, wire: int, receiver: str) -> None:
         """Add one message."""
         sums = (1, payload, wire)
+        self.bytes_sent += wire
         _add(self._trees.setdefault(tree, {}), kind, sums)
         _add(self._receivers, receiver, sums)
 
@@ -49,11 +51,6 @@ class Ledger:
         """{receiver: {"messages", "payload", "wire"}} over all trees and kinds."""
         return _named(self._receivers)
 
-    @property
-    def bytes_sent(self) -> int:
-        """All bytes on the wire."""
-        return sum(sums[2] for kinds in self._trees.values() for sums in kinds.values())
-
     def rename_receiver(self, old: str, new: str) -> None:
         """What was sent to `old` was sent to `new`: a peer that had no name yet."""
         if old in self._receivers:
@@ -61,6 +58,7 @@ class Ledger:
 
     def merge(self, other: "Ledger") -> None:
         """Add all that `other` has counted."""
+        self.bytes_sent += other.bytes_sent
         for tree, kinds in other._trees.items():
             for kind, sums in kinds.items():
                 _add(self._trees.setdefault(tree, {}), kind, sums)
@@ -83,6 +81,7 @@ class Ledger:
             int(tree): {kind: list(sums) for kind, sums in kinds.items()} for tree, kinds in state["trees"].items()
         }
         ledger._receivers = {receiver: list(sums) for receiver, sums in state["receivers"].items()}
+        ledger.bytes_sent = sum(sums[2] for sums in ledger._receivers.values())
         return ledger
 
 

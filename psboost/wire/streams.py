@@ -117,4 +117,5 @@ def unfold_signs(codes: np.ndarray, shift: int, reader: StreamReader) -> np.ndar
 
 def contiguous(array: np.ndarray, dtype: type) -> np.ndarray:
     """`array` itself if it has this dtype and is contiguous and aligned, else a copy that is."""
-    return np.require(array, dtype, ["C", "A"])
+    flags = array.flags
+    return array if array.dtype == dtype and flags.c_contiguous and flags.aligned else np.require(array, dtype, ["C", "A"])
