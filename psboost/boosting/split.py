@@ -251,17 +251,24 @@ class SplitFinder:
 
     def find(self) -> Proposals:
         """The best split of each open node."""
-        proposals = Proposals.empty(len(self._open))
-        best, best_gain = np.zeros(kernels.N_BEST, np.int64), np.zeros(1)
+        n_nodes, of_range = len(self._open), self._range
+        sums = np.array([(node.total.grad, node.total.hess, self._least) for node in self._open], np.int64).reshape(-1, 3)
+        best, gains = np.zeros((n_nodes, kernels.N_BEST), np.int64), np.zeros(n_nodes)
         for i, node in enumerate(self._open):
-            grad, hess, _ = node.total
-            proposals.node_sums[i] = grad, hess
-            found = kernels.find_split(
-                node.histogram, node.pairs, self._range.bin_offsets, self._range.default_bins, self._range.ids,
-                np.array([grad, hess, self._least]), self._constants, self._candidates, self._scores, best, best_gain,
+            kernels.find_split(
+                node.histogram, node.pairs, of_range.bin_offsets, of_range.default_bins, of_range.ids, sums[i],
+                self._constants, self._candidates, self._scores, best[i], gains[i : i + 1],
             )  # fmt: skip
-            if found and best_gain[0] >= self._rule.gamma:
-                self._write(proposals, i, best, best_gain[0])
+        found = np.flatnonzero((best[:, kernels.FOUND] != 0) & (gains >= self._rule.gamma))
+        proposals, best, features = Proposals.empty(n_nodes), best[found], best[found, kernels.FEATURE]
+        proposals.node_sums[:] = sums[:, :2]
+        proposals.gains[found] = gains[found]
+        proposals.features[found] = of_range.ids[features]
+        proposals.shards[found] = of_range.shards[features]
+        proposals.locals[found] = of_range.locals[features]
+        proposals.bins[found] = best[:, kernels.BIN]
+        proposals.default_left[found] = best[:, kernels.DEFAULT_LEFT]
+        proposals.left_sums[found] = best[:, [kernels.LEFT_GRAD, kernels.LEFT_HESS]]
         return proposals
 
     @property
@@ -275,16 +282,6 @@ class SplitFinder:
         for node, features, alive in zip(self._open, self._parent_features, flags, strict=True):
             ascending.find_members(node.histogram.features, features, alive)
         return list(zip(self._parent_features, flags, strict=True))
-
-    def _write(self, proposals: Proposals, i: int, best: np.ndarray, gain: float) -> None:
-        feature = best[kernels.FEATURE]
-        proposals.gains[i] = gain
-        proposals.features[i] = self._range.ids[feature]
-        proposals.shards[i] = self._range.shards[feature]
-        proposals.locals[i] = self._range.locals[feature]
-        proposals.bins[i] = best[kernels.BIN]
-        proposals.default_left[i] = best[kernels.DEFAULT_LEFT]
-        proposals.left_sums[i] = best[kernels.LEFT_GRAD], best[kernels.LEFT_HESS]
 
     def _take(self, sums: NodeSums) -> _Node:
         """The root."""
