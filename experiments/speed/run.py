@@ -19,6 +19,7 @@ from pathlib import Path
 
 import readme
 from datasets import default_cache
+from installed import settle
 from results import HEADER, PATH, Figure, keep, machine, show
 from shapes import SHAPES
 
@@ -83,6 +84,7 @@ def main() -> int:
     arguments = parse()
     missed, failures = [], []
     if not arguments.measures_nothing:
+        settle()
         print(f"{machine()}; {arguments.rounds} rounds, {arguments.repeats} repeats\n\n{HEADER}", flush=True)
         for home, part in parts_of(arguments):
             try:

@@ -28,7 +28,6 @@ import json
 import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -38,6 +37,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from installed import settle
 from node import Spec, load, load_test
 from results import HEADER as TABLE_HEADER
 from results import PATH, Figure, compare, keep, machine, show
@@ -335,8 +335,7 @@ def measure(arguments, *, data: Path | None = None, again: bool = False, seconds
     again      whether peers run that have run today
     seconds    after which a peer's training is given up
     """
-    compiled = "from psboost.kernels.prepare import prepare, JOBS; prepare(*JOBS)"
-    subprocess.run([sys.executable, "-P", "-c", compiled], check=True)  # once for an installation: not in any figure
+    settle()
     for shape in arguments.shapes:
         files = data_of(shape, arguments.scale, Path(arguments.cache), data)
         for rate in arguments.rates:

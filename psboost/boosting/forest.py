@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from psboost.boosting.scorer import Scorer
 from psboost.data import zeros
+from psboost.data.matrix import is_sparse
 from psboost.data.source import open_source
 from psboost.errors import ModelError
 from psboost.kernels import links
@@ -201,7 +201,7 @@ class Forest:
         if isinstance(X, (str, Path)):
             return self._predict_file(X, index_base)
         rule = self.zero_as_missing
-        if rule == zeros.UNSTORED and not sparse.issparse(X):
+        if rule == zeros.UNSTORED and not is_sparse(X):
             rule = False  # the same for a matrix that stores every cell, and then its zeros need not be handed over
         source = open_source(X, zero_as_missing=rule)
         self._check_width("X", np.shape(X)[1], exact=True)

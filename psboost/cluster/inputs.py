@@ -4,9 +4,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy import sparse
+import scipy
 
 from psboost.data import zeros
+from psboost.data.matrix import is_sparse
 from psboost.data.source import Source, open_source
 from psboost.errors import DataError
 
@@ -53,8 +54,8 @@ def as_file(folder: str, name: str, data, labels, weights, **how) -> DataInput:
     if isinstance(data, str | Path):
         raise DataError(f"{data}: labels or weights beside a file: put them into an .npz, as y and weights")
     target = Path(folder) / f"{name}.npz"
-    if sparse.issparse(data):
-        csr = sparse.csr_matrix(data)
+    if is_sparse(data):
+        csr = scipy.sparse.csr_matrix(data)
     else:
         csr = _stored(np.asarray(data), zeros.keeps_zeros(how.get("zero_as_missing")))
     arrays = {"indptr": csr.indptr, "indices": csr.indices, "data": csr.data, "shape": np.array(csr.shape, np.int64)}
@@ -66,10 +67,10 @@ def as_file(folder: str, name: str, data, labels, weights, **how) -> DataInput:
     return DataInput(str(target), **how)
 
 
-def _stored(matrix: np.ndarray, keep_zeros: bool) -> sparse.csr_matrix:
+def _stored(matrix: np.ndarray, keep_zeros: bool) -> "scipy.sparse.csr_matrix":
     """The matrix as CSR, with every cell stored if zeros are to be kept."""
     if not keep_zeros:
-        return sparse.csr_matrix(matrix)
+        return scipy.sparse.csr_matrix(matrix)
     n_rows, n_columns = matrix.shape
     indptr = np.arange(n_rows + 1, dtype=np.int64) * n_columns
-    return sparse.csr_matrix((matrix.ravel(), np.tile(np.arange(n_columns), n_rows), indptr), shape=matrix.shape)
+    return scipy.sparse.csr_matrix((matrix.ravel(), np.tile(np.arange(n_columns), n_rows), indptr), shape=matrix.shape)
