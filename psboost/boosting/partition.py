@@ -106,7 +106,8 @@ class RowPartition:
         def write(chunk: tuple[int, int]) -> None:
             kernels.number_members(table, *chunk, bits, self._words, self.node_of_row)
 
-        list(self._side_by_side(write, self._chunks))
+        if len(table):
+            list(self._side_by_side(write, self._chunks))
 
     def _split_members(self, table: np.ndarray, bits: np.ndarray) -> list[list[int]]:
         """How many rows of each chunk go left by the first split, and right, and so on."""

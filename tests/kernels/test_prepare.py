@@ -62,6 +62,23 @@ def test_a_kernel_is_compiled_when_it_is_called_for_what_it_declares():
         four_times(1 + 2j)
 
 
+def test_a_kernel_that_was_loaded_is_taken_over_by_one_that_is_compiled():
+    """What is loaded has no bitcode until a caller wants it."""
+
+    def minus(x):
+        return x - 1
+
+    def below(x):
+        return loaded(loaded(x))
+
+    kernel([int64(int64), float64(float64)])(minus).load()
+    loaded, caller = kernel([int64(int64), float64(float64)])(minus), kernel(float64(float64))(below)
+    assert loaded(5) == 4 and len(loaded._cache._impl.without_bitcode) == 2
+    caller._cache.load_overload = lambda *_: None
+    assert caller(0.5) == -1.5
+    assert not loaded._cache._impl.without_bitcode
+
+
 def test_threads_may_call_a_kernel_first_at_the_same_time():
     @kernel(int64(int64))
     def thrice(x):
