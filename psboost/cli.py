@@ -11,6 +11,7 @@ from pathlib import Path
 
 from psboost.cluster.signals import exit_code, signals_as_interrupt
 from psboost.errors import DataError, ModelError, ParameterError, PSBoostError
+from psboost.interrupts import interrupts_wait
 
 _DESCRIPTION = """\
 Gradient-boosted decision trees on data cut into row x column blocks.
@@ -58,7 +59,8 @@ def _complain(command: str, what: object) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    from psboost.config import add_flags
+    with interrupts_wait():
+        from psboost.config import add_flags
 
     def command(name: str, text: str, action) -> argparse.ArgumentParser:
         made = commands.add_parser(
@@ -149,8 +151,9 @@ def _train(args: argparse.Namespace) -> None:
         if path is not None:
             _check_writable(path)
 
-    from psboost.progress import Progress
-    from psboost.training import kernel_jobs, train_files
+    with interrupts_wait():
+        from psboost.progress import Progress
+        from psboost.training import kernel_jobs, train_files
 
     texts = any(path.suffix != ".npz" for path in (config.data, *(path for _, path in config.evals)))
     _prepare(*kernel_jobs(config.transport, config.mode, config.grid), *(["parse"] if texts else []), quiet=config.quiet)
@@ -220,8 +223,9 @@ def _member(args: argparse.Namespace) -> None:
     """`psboost server` and `psboost worker`."""
     if not args.prepared:
         _prepare_for_all()
-    from psboost.cluster.launch import make_member_role
-    from psboost.cluster.member import run_member
+    with interrupts_wait():
+        from psboost.cluster.launch import make_member_role
+        from psboost.cluster.member import run_member
 
     run_member(
         args.command, make_member_role, rendezvous=args.rendezvous, bind=args.bind, announce=args.announce,
@@ -234,9 +238,10 @@ def _members(args: argparse.Namespace) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no threads when it forks; a role uses one core anyway
     if not args.watched:  # by the coordinator that started it, which knows what they need
         _prepare_for_all()
-    from psboost.cluster import launch, member, nursery  # noqa: F401 - loaded once for all members
-    from psboost.data import matrix, svmlight  # noqa: F401
-    from psboost.kernels.prepare import load
+    with interrupts_wait():
+        from psboost.cluster import launch, member, nursery  # noqa: F401 - loaded once for all members
+        from psboost.data import matrix, svmlight  # noqa: F401
+        from psboost.kernels.prepare import load
 
     load("train", "send")
 
@@ -256,7 +261,8 @@ def _predict(args: argparse.Namespace) -> None:
         _check_writable(args.out)
     if args.report:
         _check_writable(args.report)
-    from psboost.boosting.forest import load_model
+    with interrupts_wait():
+        from psboost.boosting.forest import load_model
 
     forest = load_model(args.model)
     if args.zero_as_missing is not None:

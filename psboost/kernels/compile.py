@@ -18,7 +18,7 @@ from numba.core.registry import CPUDispatcher
 from numba.core.runtime import rtsys
 
 from psboost.kernels import CACHE_FOLDER
-from psboost.kernels.interrupts import interrupts_wait
+from psboost.interrupts import interrupts_wait
 
 assert str(CACHE_FOLDER) == numba.config.CACHE_DIR, "numba was set up before psboost.kernels was imported"
 

@@ -13,7 +13,7 @@ import pytest
 
 from psboost.kernels import prepare
 from psboost.kernels.compile import Kernel, float64, int64, kernel
-from psboost.kernels.interrupts import interrupts_wait
+from psboost.interrupts import interrupts_wait
 
 
 def in_callback(action):

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def interrupts_wait():
-    """Inside, Ctrl-C and its like are put off: what they raise would be lost where LLVM calls Python back."""
+    """Inside, Ctrl-C and its like are put off: what they raise would be lost where LLVM calls Python back, and now and then
+    while modules are imported."""
     came: list[int] = []
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     handlers = {number: handler for number in signals if callable(handler := signal.getsignal(number))}
