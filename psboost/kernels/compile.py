@@ -17,8 +17,8 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 from numba.core.runtime import rtsys
 
-from psboost.kernels import CACHE_FOLDER
 from psboost.interrupts import interrupts_wait
+from psboost.kernels import CACHE_FOLDER
 
 assert str(CACHE_FOLDER) == numba.config.CACHE_DIR, "numba was set up before psboost.kernels was imported"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from psboost.interrupts import interrupts_wait
 from psboost.kernels import prepare
 from psboost.kernels.compile import Kernel, float64, int64, kernel
-from psboost.interrupts import interrupts_wait
 
 
 def in_callback(action):
