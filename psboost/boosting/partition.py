@@ -17,6 +17,7 @@ def ones(n_rows: int) -> np.ndarray:
 
 
 def n_words_of(n_rows: int) -> int:
+    """How many words a bitvector of so many rows takes."""
     return (n_rows + 63) // 64
 
 

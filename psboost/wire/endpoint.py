@@ -105,8 +105,8 @@ class Endpoint:
 
     def send(self, receiver: str, message: Message) -> None:
         """Queue a message and count it; never blocks. Arrays that own their data become read-only."""
-        place = self._addresses.get(receiver)
-        if place is None:
+        address = self._addresses.get(receiver)
+        if address is None:
             known = ", ".join(sorted(self._addresses)) or "nobody"
             kind = type(message).__name__
             raise ClusterError(f"{self.name} cannot send {kind} to {receiver!r}: connected only to {known}")
@@ -115,14 +115,14 @@ class Endpoint:
         # counted first: whoever gets the message may look at the ledger at once
         self._ledger.count(type(message).__name__, message.tree, *measure(frames), receiver)
         try:
-            sender = self._sender_to(receiver, place)
+            sender = self._sender_to(receiver, address)
             if len(frames) == 1:
                 sender.send(frames[0], zmq.DONTWAIT)
             else:  # without a copy above zmq.COPY_THRESHOLD; encode made the arrays constant
                 sender.send_multipart(frames, flags=zmq.DONTWAIT, copy=False)
         except zmq.Again as error:
             raise ClusterError(
-                f"{self.name} cannot send to {receiver}: nobody is at {place} any more"
+                f"{self.name} cannot send to {receiver}: nobody is at {address} any more"
             ) from error
 
     def _encoded(self, message: Message) -> Encoded:

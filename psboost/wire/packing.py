@@ -5,6 +5,7 @@ Whatever comes over the wire is checked: bytes that no packing function writes a
 
 import numpy as np
 
+from psboost.boosting.partition import n_words_of
 from psboost.errors import ProtocolError
 from psboost.kernels import bitvectors
 from psboost.wire.streams import (
@@ -87,7 +88,7 @@ def unpack_bitvector(form: str, packed: np.ndarray, n_bits: int) -> np.ndarray:
     """The inverse of pack_bitvector: uint64 words, writable; bits after the last are 1, neutral to AND."""
     if n_bits < 0:
         raise ProtocolError(f"bitvector: {n_bits} bits")
-    words = np.zeros(_n_words(n_bits), np.uint64)
+    words = np.zeros(n_words_of(n_bits), np.uint64)
     reader = StreamReader(packed, f"bitvector in the form {form!r}")
     if form == "raw":
         if len(packed) != (n_bits + 7) // 8:
@@ -99,10 +100,6 @@ def unpack_bitvector(form: str, packed: np.ndarray, n_bits: int) -> np.ndarray:
     if not bitvectors.unpack_marks(reader.words, reader.n_bits, n_bits, form == "runs", words):
         raise reader.misfit()
     return words
-
-
-def _n_words(n_bits: int) -> int:
-    return (n_bits + 63) // 64
 
 
 def _with_padding(words: np.ndarray, n_bits: int) -> np.ndarray:
@@ -126,7 +123,7 @@ def pack_living(flags: np.ndarray) -> np.ndarray:
     flags = np.asarray(flags) != 0
     n_flags = len(flags)
     bits = np.packbits(flags, bitorder="little")
-    words = np.zeros(_n_words(n_flags), np.uint64)
+    words = np.zeros(n_words_of(n_flags), np.uint64)
     words.view(np.uint8)[: len(bits)] = bits
     form, packed = pack_bitvector(words, n_flags)
     best = _prefixed(_BITVECTOR_FORMS.index(form), packed)
