@@ -7,7 +7,7 @@ streams (kernels.packing): how many there are, and how many bits lie before each
 import numpy as np
 
 from psboost.kernels.compile import IN, OUT, boolean, inline, int64, kernel, uint64, void
-from psboost.kernels.packing import BLOCK, CORRUPT, N_COUNTS, pack_block, unpack_blocks
+from psboost.kernels.packing import BLOCK, CORRUPT, pack_block, unpack_blocks
 from psboost.kernels.words import count_ones, lowest_one
 
 _0, _1, _3, _6, _63, _64 = (np.uint64(k) for k in (0, 1, 3, 6, 63, 64))
@@ -37,9 +37,9 @@ def count_marks(words, n_bits, counts):
 @kernel(int64(IN[uint64], int64, boolean, int64, OUT[uint64]))
 def pack_marks(words, n_bits, runs, n_marks, packed):
     """The number of bytes of the n_marks marks' two streams in `packed` (OUT; as large as pack_blocks says, from 0 on)."""
-    counts, block = np.empty(N_COUNTS, np.int64), np.empty(BLOCK, np.uint64)
+    lengths, block = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.uint64)
     packed[0], block[0] = _0, np.uint64(n_marks)
-    position = pack_block(block, _1, counts, _0, packed)
+    position = pack_block(block, _1, lengths, _0, packed)
     n_held, following, before = _0, _0, _1
     for i in range((n_bits + 63) >> 6):
         marks, before = _marks_of(words, i, n_bits, runs, before)
@@ -48,11 +48,11 @@ def pack_marks(words, n_bits, runs, n_marks, packed):
             block[n_held] = place - following
             n_held += _1
             if n_held == np.uint64(BLOCK):
-                position, n_held = pack_block(block, n_held, counts, position, packed), _0
+                position, n_held = pack_block(block, n_held, lengths, position, packed), _0
             following = place + _1
             marks &= marks - _1
     if n_held > _0:
-        position = pack_block(block, n_held, counts, position, packed)
+        position = pack_block(block, n_held, lengths, position, packed)
     return np.int64(position >> _3)
 
 

@@ -16,7 +16,8 @@ word's first bit is sent first.
 import numpy as np
 
 from psboost.kernels.compile import IN, OUT, boolean, inline, int64, kernel, uint64, void
-from psboost.kernels.packing import CORRUPT, bit_length, get_bits, mask_of, put_bits
+from psboost.kernels.packing import CORRUPT, get_bits, mask_of, put_bits
+from psboost.kernels.words import bit_length
 
 N_CLASSES = 65
 LONGEST_WORD = 10  # bits; a table of all words has to stay small

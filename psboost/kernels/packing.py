@@ -18,17 +18,18 @@ Kernels that read what came over the wire check every length, so that no input m
 
 import numpy as np
 
-from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, uint64, void
+from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, uint8, uint64, void
+from psboost.kernels.prefetch import load_word
+from psboost.kernels.words import are_above, bit_length, count_ones, lowest_one
 
 BLOCK = 128
-_LENGTHS = 72  # of 0 .. 64 bits
 PLACE_BITS = 7  # a place in a block
 HEADER_BITS = 8
 PATCH_HEADER_BITS = 16
 CORRUPT = np.uint64(2**64 - 1)  # returned in place of a position
 
-_0, _1, _3, _6, _7, _8, _16, _24, _63, _64, _127, _128 = (
-    np.uint64(k) for k in (0, 1, 3, 6, 7, 8, 16, 24, 63, 64, 127, 128)
+_0, _1, _3, _6, _7, _8, _16, _24, _57, _63, _64, _127, _128 = (
+    np.uint64(k) for k in (0, 1, 3, 6, 7, 8, 16, 24, 57, 63, 64, 127, 128)
 )
 _ALL = np.uint64(2**64 - 1)
 
@@ -60,15 +61,6 @@ def mask_of(n_bits):
 
 
 @inline
-def bit_length(value):
-    n_bits = 0
-    while value != _0:
-        value >>= _1
-        n_bits += 1
-    return n_bits
-
-
-@inline
 def _put_low_bits(values, n_values, mask, width, n_at_once, words, position, held):
     """Puts the low `width` bits of n_values values, as many at once as 64 bits hold (n_at_once: a constant)."""
     k = _0
@@ -84,27 +76,23 @@ def _put_low_bits(values, n_values, mask, width, n_at_once, words, position, hel
     return position, held
 
 
-N_COUNTS = 4 * _LENGTHS
-
-
-@kernel(uint64(IN[uint64], uint64, OUT[int64], uint64, OUT[uint64]))
-def pack_block(values, n_values, counts, position, words):
-    """pack_blocks of one block, of the first n_values values. `counts` (OUT) has N_COUNTS elements."""
-    counts[:] = 0
-    for k in range(n_values):  # neighbours are often equally long: counted in one place they would wait for each other
-        counts[(k & _3) * np.uint64(_LENGTHS) + np.uint64(bit_length(values[k]))] += 1
-    for length in range(_LENGTHS):
-        counts[length] += counts[length + _LENGTHS] + counts[length + 2 * _LENGTHS] + counts[length + 3 * _LENGTHS]
-    widest = 64
-    while widest > 0 and counts[widest] == 0:
-        widest -= 1
-    n, n_patches, n_above, width = np.int64(n_values), np.int64(0), np.int64(0), widest
-    best = widest * n
+@kernel(uint64(IN[uint64], uint64, OUT[uint8], uint64, OUT[uint64]))
+def pack_block(values, n_values, lengths, position, words):
+    """pack_blocks of one block, of the first n_values values. `lengths` (OUT) has BLOCK elements."""
+    bits = _0
+    for k in range(n_values):
+        lengths[k] = bit_length(values[k])
+        bits |= values[k]
+    for k in range(n_values, np.uint64(BLOCK)):
+        lengths[k] = 0
+    n, widest, n_patches = np.int64(n_values), np.int64(bit_length(bits)), np.int64(0)
+    width, best, patched, patched_above = widest, widest * n, _0, _0  # the patched ones by place: two words
     for candidate in range(widest - 1, -1, -1):
-        n_above += counts[candidate + 1]
+        below, above = are_above(lengths, np.uint64(candidate))
+        n_above = np.int64(count_ones(below) + count_ones(above))
         cost = candidate * n + n_above * (PLACE_BITS + widest - candidate) + PATCH_HEADER_BITS
         if cost < best:
-            best, width, n_patches = cost, candidate, n_above
+            best, width, n_patches, patched, patched_above = cost, candidate, n_above, below, above
     low_width, patch_width = np.uint64(width), np.uint64(widest - width)
     mask, held = mask_of(low_width), words[position >> _6]
     if n_patches == 0:
@@ -120,12 +108,14 @@ def pack_block(values, n_values, counts, position, words):
         position, held = _put_low_bits(values, n_values, mask, low_width, 4, words, position, held)
     elif width > 0:
         position, held = _put_low_bits(values, n_values, mask, low_width, 8, words, position, held)
-    if n_patches > 0:
-        for k in range(n_values):
-            above = values[k] >> low_width
-            if above != _0:
-                position, held = put_bits(words, position, held, k, _7)
-                position, held = put_bits(words, position, held, above, patch_width)
+    first = _0
+    for _ in range(n_patches):
+        if patched == _0:
+            patched, first = patched_above, _64
+        k = first + lowest_one(patched)
+        patched &= patched - _1
+        position, held = put_bits(words, position, held, k, _7)
+        position, held = put_bits(words, position, held, values[k] >> low_width, patch_width)
     position, held = put_bits(words, position, held, _0, (~position + _1) & _7)
     words[position >> _6] = held
     return position
@@ -138,10 +128,10 @@ def pack_blocks(values, position, words):
     The word at `position` must hold zeros from there on. At most 32 bits a block and 71 bits a value are
     written, and the word after the last one is cleared.
     """
-    counts = np.empty(N_COUNTS, np.int64)
+    lengths = np.empty(BLOCK, np.uint8)
     for begin in range(0, len(values), BLOCK):
         some = values[begin : begin + BLOCK]
-        position = pack_block(some, np.uint64(len(some)), counts, position, words)
+        position = pack_block(some, np.uint64(len(some)), lengths, position, words)
     return position
 
 
@@ -151,6 +141,7 @@ def unpack_blocks(words, position, end_position, values):
 
     `words` holds end_position bits and at least one word more.
     """
+    held = words.view(np.uint8)
     for begin in range(0, len(values), BLOCK):
         end = min(begin + BLOCK, len(values))
         n_values = np.uint64(end - begin)
@@ -176,9 +167,14 @@ def unpack_blocks(words, position, end_position, values):
             values[begin:end] = _0
         else:
             mask = mask_of(width)
-            for k in range(np.uint64(begin), np.uint64(end)):
-                values[k] = get_bits(words, position, mask)
-                position += width
+            if width <= _57:  # in eight bytes from a whole one on
+                for k in range(np.uint64(begin), np.uint64(end)):
+                    values[k] = load_word(held, position >> _3) >> (position & _7) & mask
+                    position += width
+            else:
+                for k in range(np.uint64(begin), np.uint64(end)):
+                    values[k] = get_bits(words, position, mask)
+                    position += width
         for _ in range(n_patches):
             place = get_bits(words, position, _127)
             if place >= n_values:
@@ -202,19 +198,26 @@ _IDS = (int32, int64)
 def pack_gaps(offsets, ids, position, words):
     """pack_blocks of how many ids are left out before each; CORRUPT if the ids of a group offsets[i] .. offsets[i+1] do not
     ascend, from 0 or above."""
-    counts, block, n = np.empty(N_COUNTS, np.int64), np.empty(BLOCK, np.uint64), _0
+    lengths, block, n = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.uint64), _0
+    ascends = True
     for i in range(len(offsets) - 1):
+        k, end = np.uint64(offsets[i]), np.uint64(offsets[i + 1])
         previous = np.int64(-1)
-        for k in range(np.uint64(offsets[i]), np.uint64(offsets[i + 1])):
-            here = np.int64(ids[k])
-            if here <= previous:
-                return CORRUPT
-            block[n] = np.uint64(here - 1 - previous)  # in this order it cannot overflow
-            previous = here
-            n += _1
+        while k < end:
+            n_more = min(np.uint64(BLOCK) - n, end - k)
+            block[n] = np.uint64(np.int64(ids[k]) - 1 - previous)  # in this order it cannot overflow
+            ascends &= np.int64(ids[k]) > previous
+            for j in range(_1, n_more):
+                here, before = np.int64(ids[k + j]), np.int64(ids[k + j - _1])
+                block[n + j] = np.uint64(here - 1 - before)
+                ascends &= here > before
+            n, k = n + n_more, k + n_more
+            previous = np.int64(ids[k - _1])
             if n == np.uint64(BLOCK):
-                position, n = pack_block(block, n, counts, position, words), _0
-    return pack_block(block, n, counts, position, words) if n > _0 else position
+                position, n = pack_block(block, n, lengths, position, words), _0
+        if not ascends:
+            return CORRUPT
+    return pack_block(block, n, lengths, position, words) if n > _0 else position
 
 
 @kernel([boolean(IN[int64], IN[uint64], uint64, OUT[ids]) for ids in _IDS])
@@ -272,14 +275,14 @@ def lower_counts(values, shift, codes):
 @kernel(uint64(IN[int64], uint64, boolean, uint64, OUT[uint64]))
 def pack_sums(values, shift, signed, position, words):
     """fold_signs or, of values that are all above 0, lower_counts; then pack_blocks."""
-    counts, block = np.empty(N_COUNTS, np.int64), np.empty(BLOCK, np.uint64)
+    lengths, block = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.uint64)
     for begin in range(0, len(values), BLOCK):
         some = values[begin : begin + BLOCK]
         if signed:
             fold_signs(some, shift, block)
         else:
             lower_counts(some, shift, block)
-        position = pack_block(block, np.uint64(len(some)), counts, position, words)
+        position = pack_block(block, np.uint64(len(some)), lengths, position, words)
     return position
 
 

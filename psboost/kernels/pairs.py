@@ -10,7 +10,7 @@ Pairs are numbered from 1: pair i is pairs[2i] and pairs[2i + 1], and pair 0 is 
 import numpy as np
 
 from psboost.kernels.compile import IN, OUT, boolean, inline, int64, kernel, uint32, uint64, void
-from psboost.kernels.packing import bit_length
+from psboost.kernels.words import bit_length
 
 N_KINDS = 896  # of counts of 32 bits
 _BLOCKS_ADD = np.uint64(2)  # bits

@@ -1,10 +1,14 @@
-"""Knows how the 1 bits of a word are counted and found; does not know what a bit stands for."""
+"""Knows how the 1 bits of words are counted, found and made by comparing; does not know what a bit stands for."""
 
 import numpy as np
 from llvmlite import ir
+from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-from psboost.kernels.compile import uint64
+from psboost.kernels.compile import types, uint64
+
+_WORD, _BYTE, _INDEX = ir.IntType(64), ir.IntType(8), ir.IntType(32)
+_BYTES = ir.VectorType(_BYTE, 128)
 
 
 def count_ones(word):
@@ -41,3 +45,46 @@ def _lowest_one(typing_context, word):
 @overload(lowest_one)
 def _compiled_lowest_one(word):
     return lambda word: _lowest_one(word)
+
+
+def bit_length(word):
+    """Number of the highest 1 bit of a word and one more, 0 if there is none."""
+    return np.uint64(int(word).bit_length())
+
+
+@intrinsic
+def _bit_length(typing_context, word):
+    def generate(context, builder, signature, args):
+        return builder.sub(ir.Constant(_WORD, 64), builder.ctlz(args[0], ir.IntType(1)(0)))
+
+    return uint64(word), generate
+
+
+@overload(bit_length)
+def _compiled_bit_length(word):
+    return lambda word: _bit_length(word)
+
+
+def are_above(numbers, limit):
+    """Two words, a bit for each of 128 numbers (uint8, no fewer), from the lowest bit of the first on: 1 if it is above."""
+    words = np.packbits(numbers[:128] > limit, bitorder="little").view(np.uint64)
+    return words[0], words[1]
+
+
+@intrinsic
+def _are_above(typing_context, numbers, limit):
+    def generate(context, builder, signature, args):
+        view = cgutils.create_struct_proxy(numbers)(context, builder, value=args[0])
+        held = builder.load(builder.bitcast(view.data, _BYTES.as_pointer()), align=1)
+        limits = builder.insert_element(ir.Constant(_BYTES, None), builder.trunc(args[1], _BYTE), ir.Constant(_INDEX, 0))
+        limits = builder.shuffle_vector(limits, limits, ir.Constant(ir.VectorType(_INDEX, 128), None))
+        words = builder.bitcast(builder.icmp_unsigned(">", held, limits), ir.VectorType(_WORD, 2))
+        both = [builder.extract_element(words, ir.Constant(_INDEX, i)) for i in range(2)]
+        return context.make_tuple(builder, signature.return_type, both)
+
+    return types.UniTuple(uint64, 2)(numbers, limit), generate
+
+
+@overload(are_above)
+def _compiled_are_above(numbers, limit):
+    return lambda numbers, limit: _are_above(numbers, limit)
