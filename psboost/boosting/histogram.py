@@ -103,11 +103,25 @@ class NodeSums:
     n_present: int | None = None
 
 
+class Spare:
+    """Memory to work in, kept for the next time: new memory is slow to touch first."""
+
+    def __init__(self):
+        self._words = np.empty(0, np.uint64)
+
+    def words(self, n: int) -> np.ndarray:
+        """uint64, n of them or more, of any content."""
+        if n > len(self._words):
+            self._words = np.empty(n + n // 4, np.uint64)
+        return self._words
+
+
 class Entries:
-    """Memory for the entries of one list of histograms, kept for the next one: new memory is slow to touch first."""
+    """Memory for the entries of one list of histograms, and to work in; kept for the next list."""
 
     def __init__(self):
         self._arrays = [np.empty(0, dtype) for dtype in _DTYPES]
+        self.spare = Spare()
 
     def room(self, at: int, n: int) -> list[np.ndarray]:
         """bins, grads, hesses with room for n entries from `at` on; those before it stay."""

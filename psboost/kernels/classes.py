@@ -6,8 +6,12 @@ classes of this stream) and its bits below the highest one. A stream, from a who
 
     n_classes : 8                     one more than the largest class
     word lengths : n_classes x 4      0: there is no such class
-    (code word, low bits) of each value
     zeros up to the next whole byte
+    sizes : (N_PARTS - 1) x 32        of all parts but the last, in bytes; only of LEAST_IN_PARTS values or more
+    one part or N_PARTS: (code word, low bits) of each value; zeros up to the next whole byte
+
+Where a value begins is known when the one before it was read, and to wait for that is most of reading: so the values of
+parts, which are as many in each but the last, are read side by side.
 
 Code words are canonical: by length, then by class, counting up from zeros (as in DEFLATE, RFC 1951, section 3.2.2); a
 word's first bit is sent first.
@@ -15,15 +19,20 @@ word's first bit is sent first.
 
 import numpy as np
 
-from psboost.kernels.compile import IN, OUT, boolean, inline, int64, kernel, uint64, void
+from psboost.kernels.compile import IN, OUT, boolean, inline, int64, kernel, uint8, uint32, uint64, void
 from psboost.kernels.packing import CORRUPT, get_bits, mask_of, put_bits
+from psboost.kernels.prefetch import load_word
 from psboost.kernels.words import bit_length
 
 N_CLASSES = 65
 LONGEST_WORD = 10  # bits; a table of all words has to stay small
 N_WORDS = 1 << LONGEST_WORD
+N_PARTS, LEAST_IN_PARTS = 4, 2048
 
-_0, _1, _4, _5, _6, _7, _8, _15, _64 = (np.uint64(k) for k in (0, 1, 4, 5, 6, 7, 8, 15, 64))
+_0, _1, _2, _3, _4, _6, _7, _8, _15, _16, _24, _32, _63, _64, _255 = (
+    np.uint64(k) for k in (0, 1, 2, 3, 4, 6, 7, 8, 15, 16, 24, 32, 63, 64, 255)
+)
+_SIZES_BITS = np.uint64(32 * (N_PARTS - 1))
 _ALL = np.uint64(2**64 - 1)
 
 
@@ -83,13 +92,6 @@ def find_words(lengths, words):
     return True
 
 
-@inline
-def _meaning(length, width):
-    """How many bits a value of the class takes : 7, whether its highest bit is 1 : 1, its word's length : 4."""
-    highest = np.uint64(length != _0)
-    return (length - highest + width) << _5 | highest << _4 | width
-
-
 @kernel(void(IN[uint64], OUT[int64]))
 def count_classes(values, counts):
     """`counts` (OUT, zeros, N_CLASSES): how many of `values` are of each class."""
@@ -99,48 +101,160 @@ def count_classes(values, counts):
 
 @kernel(int64(IN[int64], OUT[int64]))
 def measure_classes(counts, lengths):
-    """The bits of the stream that pack_classes makes of values of so many of each class; `lengths` (OUT, N_CLASSES) of the
-    code words."""
+    """How many bits the stream of values of so many of each class takes at most; `lengths` (OUT, N_CLASSES) of the code
+    words."""
     find_lengths(counts, lengths)
     n_bits, n_classes = np.int64(0), np.int64(0)
     for i in range(N_CLASSES):
         if counts[i] > 0:
             n_bits += counts[i] * (lengths[i] + max(i - 1, 0))
             n_classes = i + 1
-    return (8 + 4 * n_classes + n_bits + 7) & ~7
+    return 16 + 4 * n_classes + n_bits + N_PARTS * (32 + 8)
+
+
+@inline
+def part_of(part, n_values):
+    """The values begin .. end of a part, and whether there is such a part."""
+    n_each = (n_values + N_PARTS - 1) // N_PARTS if n_values >= LEAST_IN_PARTS else n_values
+    return np.uint64(part * n_each), np.uint64(min((part + 1) * n_each, n_values)), part == 0 or n_values >= LEAST_IN_PARTS
+
+
+@kernel(uint64(IN[int64], int64, uint64, OUT[uint64]))
+def pack_lengths(lengths, n_values, position, words):
+    """Begins a stream of n_values at `position`, a whole byte, of `words` (OUT); returns where its parts begin.
+
+    The word at `position` must hold zeros from there on, and so does the one where the parts begin.
+    """
+    n_classes = N_CLASSES
+    while n_classes > 0 and lengths[n_classes - 1] == 0:
+        n_classes -= 1
+    held = words[position >> _6]
+    position, held = put_bits(words, position, held, np.uint64(n_classes), _8)
+    for i in range(n_classes):
+        position, held = put_bits(words, position, held, np.uint64(lengths[i]), _4)
+    position, held = put_bits(words, position, held, _0, (~position + _1) & _7)
+    if n_values >= LEAST_IN_PARTS:
+        for _ in range(N_PARTS - 1):
+            position, held = put_bits(words, position, held, _0, _32)
+    words[position >> _6] = held
+    return position
+
+
+@kernel(uint64(int64, int64, uint64, uint64, uint64, OUT[uint64]))
+def end_part(part, n_values, first, begin, position, words):
+    """Fills up a part's last byte and notes its size; returns where the next one begins.
+
+    first  where the stream's parts begin; this one takes begin .. position
+    """
+    position, held = put_bits(words, position, words[position >> _6], _0, (~position + _1) & _7)
+    words[position >> _6] = held
+    if n_values >= LEAST_IN_PARTS and part < N_PARTS - 1:
+        at, size = (first - _SIZES_BITS >> _3) + _4 * np.uint64(part), position - begin >> _3
+        for i in range(_4):
+            words.view(np.uint8)[at + i] = size >> _8 * i & _255
+    return position
+
+
+@kernel(void(IN[int64], OUT[uint64]))
+def code_small(lengths, codes):
+    """codes[value] (OUT) of values below 2^31: how many bits its code word and low bits are : 7, and these."""
+    words = np.zeros(N_CLASSES, np.uint64)
+    find_words(lengths, words)
+    for k in range(np.uint64(len(codes))):
+        length = bit_length(k)
+        width, n_low = np.uint64(lengths[length]), length - np.uint64(length != _0)
+        codes[k] = (words[length] | (k & mask_of(n_low)) << width) << _7 | (n_low + width)
+
+
+@inline
+def put_code(words, position, held, code):
+    """put_bits of one of code_small's."""
+    return put_bits(words, position, held, code >> _7, code & np.uint64(127))
 
 
 @kernel(uint64(IN[uint64], IN[int64], uint64, OUT[uint64]))
 def pack_classes(values, lengths, position, words):
     """The position after `values`, packed into `words` (OUT) from `position` on, which is a whole byte.
 
-    `lengths` and the bits that are written are measure_classes'. The word at `position` must hold zeros from there on,
-    and the word after the last one is cleared.
+    `lengths` are measure_classes', and no more bits are written than it says. The word at `position` must hold zeros from
+    there on, and the word after the last one is cleared.
     """
-    n_classes = N_CLASSES
-    while n_classes > 0 and lengths[n_classes - 1] == 0:
-        n_classes -= 1
-    codes, widths = np.zeros(N_CLASSES, np.uint64), np.empty(N_CLASSES, np.uint64)
+    first = position = pack_lengths(lengths, len(values), position, words)
+    codes = np.zeros(N_CLASSES, np.uint64)
     find_words(lengths, codes)
-    held = words[position >> _6]
-    position, held = put_bits(words, position, held, np.uint64(n_classes), _8)
-    for i in range(n_classes):
-        widths[i] = np.uint64(lengths[i])
-        position, held = put_bits(words, position, held, widths[i], _4)
-    for k in range(np.uint64(len(values))):
-        value = values[k]
-        length = np.uint64(bit_length(value))
-        n_low = length - np.uint64(length != _0)
-        low = value & mask_of(n_low)
-        width = widths[length]
-        if n_low + width <= _64:
-            position, held = put_bits(words, position, held, low << width | codes[length], n_low + width)
-        else:
-            position, held = put_bits(words, position, held, codes[length], width)
-            position, held = put_bits(words, position, held, low, n_low)
-    position, held = put_bits(words, position, held, _0, (~position + _1) & _7)
-    words[position >> _6] = held
+    for part in range(N_PARTS):
+        begin, end, is_one = part_of(part, len(values))
+        if not is_one:
+            break
+        before, held = position, words[position >> _6]
+        for k in range(begin, end):
+            length = bit_length(values[k])
+            n_low, width = length - np.uint64(length != _0), np.uint64(lengths[length])
+            low = values[k] & mask_of(n_low)
+            if n_low + width <= _64:
+                position, held = put_bits(words, position, held, low << width | codes[length], n_low + width)
+            else:
+                position, held = put_bits(words, position, held, codes[length], width)
+                position, held = put_bits(words, position, held, low, n_low)
+        words[position >> _6] = held
+        position = end_part(part, len(values), first, before, position, words)
     return position
+
+
+@inline
+def _meaning(length, width):
+    """Of a value of this class: its low bits : 8, these and its word's : 8, its word's : 8, whether its highest bit is 1."""
+    highest = np.uint64(length != _0)
+    n_low = length - highest
+    return n_low | (n_low + width) << _8 | width << _16 | highest << _24
+
+
+@inline
+def _value(meaning, low):
+    n_low = meaning & _63
+    return low & ((_1 << n_low) - _1) | meaning >> _24 << n_low
+
+
+@inline
+def _next_value(held, meanings, position):
+    """A value of 57 bits or less, which are surely there in eight bytes of `held` from a whole one on; where the one after
+    it begins; and its meaning, 0 if no word begins so."""
+    bits = load_word(held, position >> _3) >> (position & _7)
+    meaning = np.uint64(meanings[bits & np.uint64(N_WORDS - 1)])
+    return _value(meaning, bits >> (meaning >> _16 & _63)), position + (meaning >> _8 & _255), meaning
+
+
+@inline
+def _unpack_part(words, held, meanings, position, end_position, begin, end, wide, values):
+    """values[begin:end] (OUT) from `position` on; returns the position after them, CORRUPT if that is past end_position.
+
+    wide  whether a value may take more than 57 bits
+    """
+    for k in range(begin, end):
+        start = position
+        values[k], position, meaning = _next_value(held, meanings, position)
+        if position > end_position or meaning == _0:
+            return CORRUPT
+        if wide:
+            values[k] = _value(meaning, get_bits(words, start + (meaning >> _16 & _63), _ALL))
+    return position
+
+
+@kernel(boolean(IN[uint8], IN[uint32], OUT[uint64], IN[uint64], uint64, OUT[uint64]))
+def _unpack_together(held, meanings, positions, ends, n, values):
+    """The first n values of each part, from `positions` on, which are moved on (OUT); whether they fit."""
+    n_each, _, _ = part_of(1, len(values))
+    p0, p1, p2, p3 = positions[0], positions[1], positions[2], positions[3]
+    e0, e1, e2, e3 = ends[0], ends[1], ends[2], ends[3]
+    for k in range(n):
+        values[k], p0, m0 = _next_value(held, meanings, p0)
+        values[n_each + k], p1, m1 = _next_value(held, meanings, p1)
+        values[_2 * n_each + k], p2, m2 = _next_value(held, meanings, p2)
+        values[_3 * n_each + k], p3, m3 = _next_value(held, meanings, p3)
+        if (p0 > e0) | (p1 > e1) | (p2 > e2) | (p3 > e3) | (min(min(m0, m1), min(m2, m3)) == _0):
+            return False
+    positions[0], positions[1], positions[2], positions[3] = p0, p1, p2, p3
+    return True
 
 
 @kernel(uint64(IN[uint64], uint64, uint64, OUT[uint64]))
@@ -151,35 +265,54 @@ def unpack_classes(words, position, end_position, values):
     """
     if position + _8 > end_position:
         return CORRUPT
-    n_classes = get_bits(words, position, np.uint64(255))
+    n_classes = get_bits(words, position, _255)
     position += _8
     if n_classes > np.uint64(N_CLASSES) or n_classes * _4 > end_position - position:
         return CORRUPT
     lengths, codes = np.zeros(N_CLASSES, np.int64), np.zeros(N_CLASSES, np.uint64)
+    wide = False
     for i in range(n_classes):
         lengths[i] = get_bits(words, position, _15)
         if lengths[i] > LONGEST_WORD:
             return CORRUPT
+        wide |= np.int64(i) + lengths[i] > 57
         position += _4
-    if not find_words(lengths, codes):
+    position = (position + _7) & ~_7
+    if position > end_position or not find_words(lengths, codes):
         return CORRUPT
-    meanings = np.zeros(N_WORDS, np.uint16)  # of the next bits, see _meaning; 0 where no word begins so
+    meanings = np.zeros(N_WORDS, np.uint32)  # of the next bits, see _meaning; 0 where no word begins so
     for i in range(n_classes):
         width = np.uint64(lengths[i])
         if width > _0:
             meaning = _meaning(np.uint64(i), width)
             for following in range(codes[i], np.uint64(N_WORDS), _1 << width):
                 meanings[following] = meaning
-    for k in range(np.uint64(len(values))):
-        bits = get_bits(words, position, _ALL)
-        meaning = np.uint64(meanings[bits & np.uint64(N_WORDS - 1)])
-        next_position = position + (meaning >> _5)
-        if next_position > end_position or meaning == _0:
+    held, n_values, n_together = words.view(np.uint8), len(values), _0
+    positions, ends = np.empty(N_PARTS, np.uint64), np.empty(N_PARTS, np.uint64)
+    positions[0], ends[0] = position, end_position
+    if n_values >= LEAST_IN_PARTS:
+        if end_position - position < _SIZES_BITS:
             return CORRUPT
-        n_bits, width = meaning >> _5, meaning & _15
-        n_low = n_bits - width
-        low = bits >> width if n_bits <= _64 else get_bits(words, position + width, _ALL)
-        values[k] = low & mask_of(n_low) | (meaning >> _4 & _1) << n_low
-        position = next_position
-    position = (position + _7) & ~_7
-    return position if position <= end_position else CORRUPT
+        positions[0] += _SIZES_BITS
+        for part in range(1, N_PARTS):
+            size = get_bits(words, position, mask_of(_32))
+            ends[part - 1] = positions[part] = positions[part - 1] + (size << _3)
+            position += _32
+        ends[-1] = end_position
+        if positions[-1] > end_position:
+            return CORRUPT
+        if not wide:
+            begin, end, _ = part_of(N_PARTS - 1, n_values)
+            n_together = end - begin
+            if not _unpack_together(held, meanings, positions, ends, n_together, values):
+                return CORRUPT
+    for part in range(N_PARTS):
+        begin, end, is_one = part_of(part, n_values)
+        if is_one:
+            position = _unpack_part(
+                words, held, meanings, positions[part], ends[part], begin + n_together, end, wide, values
+            )
+            position = (position + _7) & ~_7 if position != CORRUPT else CORRUPT
+            if position > ends[part] or (position < ends[part] < end_position):
+                return CORRUPT
+    return position

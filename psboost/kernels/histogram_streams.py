@@ -7,7 +7,16 @@ each way: of a few entries, a dozen calls with their arrays would cost more than
 import numpy as np
 
 from psboost.kernels import pairs
-from psboost.kernels.classes import N_CLASSES, measure_classes, pack_classes, unpack_classes
+from psboost.kernels.classes import (
+    N_CLASSES,
+    N_PARTS,
+    code_small,
+    end_part,
+    measure_classes,
+    pack_lengths,
+    part_of,
+    unpack_classes,
+)
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint8, uint64
 from psboost.kernels.packing import (
     BLOCK,
@@ -54,68 +63,113 @@ def _pack_codes(grads, hesses, grad_shift, hess_shift, position, words):
     return pack_sums(hesses, hess_shift, False, pack_sums(grads, grad_shift, True, position, words), words)
 
 
-@kernel(types.Tuple((types.Array(uint64, 1, "C"), int64, boolean))(IN[int64], IN[int64], uint64, uint64))
-def _pack_in_pairs(grads, hesses, grad_shift, hess_shift):
-    """The form IN_PAIRS as words, its number of bytes, -1 if it is not worth trying, and whether it is surely the smaller
-    one: by what it saves, about, and what it adds."""
+@kernel(int64(int64, int64))
+def spare_words(n_nodes, n_entries):
+    """How many words pack_histograms wants to work in. It touches a third of them, seldom more."""
+    n_paired = _MOST_SLOTS // 2 + 6 * n_entries + 12 + _room(4 * n_entries, 5)
+    return n_paired + _room(2 * n_entries, 2) + _front(n_nodes, n_entries)
+
+
+@inline
+def _front(n_nodes, n_entries):
+    return _room(n_entries + n_nodes + 3, 3)
+
+
+@inline
+def _numbers(spare, at, n):
+    """n uint32 in `spare` from word `at` on, and the word after them."""
+    end = at + (n + 1) // 2
+    return spare[at:end].view(np.uint32)[:n], end
+
+
+@inline
+def _sums(spare, at, n):
+    """n int64 and n more, the same way."""
+    end = at + 2 * n
+    return spare[at : at + n].view(np.int64), spare[at + n : end].view(np.int64), end
+
+
+_PAIRED = types.Tuple((types.Array(uint64, 1, "C"), int64, boolean))
+
+
+@kernel(_PAIRED(IN[int64], IN[int64], uint64, uint64, OUT[uint64]))
+def _pack_in_pairs(grads, hesses, grad_shift, hess_shift, spare):
+    """The form IN_PAIRS as words of `spare` (OUT), its number of bytes, -1 if it is not worth trying, and whether it is
+    surely the smaller one: by what it saves, about, and what it adds."""
     n_entries = len(grads)
-    numbers, counts = np.empty(n_entries, np.uint32), np.empty(n_entries + 1, np.uint32)
-    table = np.empty(2 * n_entries + 2, np.int64)
     n_slots = 2
     while n_slots <= 2 * n_entries and n_slots < _MOST_SLOTS:
         n_slots *= 2
-    n_pairs = pairs.number_pairs(grads, hesses, np.zeros(n_slots, np.uint32), numbers, table, counts)
+    slots, at = _numbers(spare, 0, n_slots)
+    slots[:] = 0
+    numbers, at = _numbers(spare, at, n_entries)
+    counts, at = _numbers(spare, at, n_entries + 1)
+    keys, at = spare[at : at + n_entries + 1].view(np.int64), at + n_entries + 1
+    n_pairs = pairs.number_pairs(grads, hesses, slots, numbers, keys, counts)
     counts = counts[: n_pairs + 1]
-    kinds, ranks = np.zeros(pairs.N_KINDS, np.int64), np.empty(n_pairs + 1, np.uint32)
+    ranks, at = _numbers(spare, at, n_pairs + 1)
+    kinds, classes = np.zeros(pairs.N_KINDS, np.int64), np.zeros(N_CLASSES, np.int64)
     most = min(n_pairs, n_entries - n_pairs)  # a pair with a rank takes two entries
-    ranked_grads, ranked_hesses = np.empty(most, np.int64), np.empty(most, np.int64)
-    classes = np.zeros(N_CLASSES, np.int64)
-    n_ranked = pairs.rank_pairs(counts, table, kinds, ranks, ranked_grads, ranked_hesses, classes)
+    ranked_grads, ranked_hesses, at = _sums(spare, at, most)
+    n_ranked = pairs.rank_pairs(counts, keys, kinds, ranks, ranked_grads, ranked_hesses, classes)
     lengths = np.empty(N_CLASSES, np.int64)
     n_bits = measure_classes(classes, lengths)
-    n_saved = pairs.count_saved_bits(counts, ranks, table, grad_shift, hess_shift)
+    n_saved = pairs.count_saved_bits(counts, ranks, keys, grad_shift, hess_shift)
     if n_ranked == 0 or (n_entries > _FEW and 5 * n_saved < 4 * n_bits):
-        return np.empty(0, np.uint64), np.int64(-1), False
+        return spare[:0], np.int64(-1), False
     n_others = kinds[1]
-    marks = np.empty(n_entries, np.uint64)
-    other_grads, other_hesses = np.empty(n_others + 1, np.int64), np.empty(n_others + 1, np.int64)
-    pairs.mark_pairs(grads, hesses, numbers, ranks, marks, other_grads, other_hesses)
-    words = np.empty(_room(2 * (n_ranked + n_others) + 2, 5) + n_bits // 64 + 2, np.uint64)
+    codes, at = spare[at : at + n_ranked + 1], at + n_ranked + 1
+    code_small(lengths, codes)
+    other_grads, other_hesses, at = _sums(spare, at, n_others + 1)
+    words = spare[at:]
     words[0] = _0
     sizes = np.empty(2, np.uint64)
     sizes[0], sizes[1] = np.uint64(n_ranked), np.uint64(n_others)
-    position = pack_blocks(sizes, _0, words)
+    first = position = pack_lengths(lengths, n_entries, pack_blocks(sizes, _0, words), words)
+    n_marked = _0
+    for part in range(N_PARTS):
+        begin, end, is_one = part_of(part, n_entries)
+        if is_one:
+            before = position
+            position, n_marked = pairs.mark_pairs(
+                grads, hesses, numbers, ranks, codes, begin, end, n_marked, position, words, other_grads, other_hesses
+            )
+            position = end_part(part, n_entries, first, before, position, words)
     position = _pack_codes(ranked_grads[:n_ranked], ranked_hesses[:n_ranked], grad_shift, hess_shift, position, words)
     position = _pack_codes(other_grads[:n_others], other_hesses[:n_others], grad_shift, hess_shift, position, words)
-    position = pack_classes(marks, lengths, position, words)
     return words, np.int64(position >> _3), n_entries > _FEW and 4 * n_saved > 5 * n_bits
 
 
-@kernel(types.Array(uint8, 1, "C")(IN[int64], IN[int32], IN[int64], IN[int64]))
-def pack_histograms(offsets, bins, grads, hesses):
-    """The bytes of the histograms of nodes; none if a node's bins do not ascend. All hesses must be above 0."""
+@kernel(types.Array(uint8, 1, "C")(IN[int64], IN[int32], IN[int64], IN[int64], OUT[uint64]))
+def pack_histograms(offsets, bins, grads, hesses, spare):
+    """The bytes of the histograms of nodes; none if a node's bins do not ascend. All hesses must be above 0.
+
+    spare  spare_words of them, to work in: new memory for them would be a third of the time  # OUT
+    """
     n_nodes, n_entries = len(offsets) - 1, len(bins)
+    n_front = _front(n_nodes, n_entries)
+    front, rest = spare[:n_front], spare[n_front:]
     grad_shift, hess_shift = _common_zeros(grads), _common_zeros(hesses)
-    form, (sums, n_bytes, is_smaller) = IN_PAIRS, _pack_in_pairs(grads, hesses, grad_shift, hess_shift)
+    n_plain = _room(2 * n_entries, 2)
+    form, (sums, n_bytes, is_smaller) = IN_PAIRS, _pack_in_pairs(grads, hesses, grad_shift, hess_shift, rest[n_plain:])
     if not is_smaller:
-        plain = np.empty(_room(2 * n_entries, 2), np.uint64)
+        plain = rest[:n_plain]
         plain[0] = _0
         n_plain = np.int64(_pack_codes(grads, hesses, grad_shift, hess_shift, _0, plain) >> _3)
         if n_bytes < 0 or n_bytes + _FORM_BYTES >= n_plain:
             form, sums, n_bytes = PLAIN, plain, n_plain
-    words = np.empty(_room(n_entries + n_nodes + 3, 3), np.uint64)
-    words[0] = _0
+    front[0] = _0
     head, sizes = np.empty(3, np.uint64), np.empty(n_nodes, np.uint64)
     head[0], head[1], head[2] = np.uint64(n_nodes), grad_shift, hess_shift + form
     for i in range(n_nodes):
         sizes[i] = np.uint64(offsets[i + 1] - offsets[i])
-    position = pack_blocks(sizes, pack_blocks(head, _0, words), words)
-    position = pack_gaps(offsets, bins, position, words)
+    position = pack_blocks(sizes, pack_blocks(head, _0, front), front)
+    position = pack_gaps(offsets, bins, position, front)
     if position == CORRUPT:
         return np.empty(0, np.uint8)
     n_before = np.int64(position >> _3)
     packed = np.empty(n_before + n_bytes, np.uint8)
-    packed[:n_before] = words.view(np.uint8)[:n_before]
+    packed[:n_before] = front.view(np.uint8)[:n_before]
     packed[n_before:] = sums.view(np.uint8)[:n_bytes]
     return packed
 
@@ -163,11 +217,11 @@ def unpack_sizes(words, position, end_position, n_bins, offsets):
     return position if _fits(np.uint64(offsets[-1]), end_position) else CORRUPT
 
 
-@kernel(boolean(IN[uint64], uint64, uint64, IN[uint64], uint64, IN[int64], OUT[int32], OUT[int64], OUT[int64]))
-def unpack_entries(words, position, end_position, head, n_bins, offsets, bins, grads, hesses):
-    """Whether the streams after the sizes are what pack_histograms writes; `bins`, `grads`, `hesses` (OUT)."""
-    grad_shift, hess_shift = head[1], head[2] & ~IN_PAIRS
-    gaps = np.empty(len(bins), np.uint64)
+@kernel(boolean(IN[uint64], uint64, uint64, IN[uint64], uint64, IN[int64], OUT[uint64], OUT[int32], OUT[int64], OUT[int64]))
+def unpack_entries(words, position, end_position, head, n_bins, offsets, spare, bins, grads, hesses):
+    """Whether the streams after the sizes are what pack_histograms writes; `bins`, `grads`, `hesses` (OUT). `spare` (OUT):
+    as many words as there are entries, to work in."""
+    grad_shift, hess_shift, gaps = head[1], head[2] & ~IN_PAIRS, spare[: len(bins)]
     position = unpack_blocks(words, position, end_position, gaps)
     if position == CORRUPT or not add_gaps(offsets, gaps, n_bins, bins):
         return False
@@ -176,6 +230,12 @@ def unpack_entries(words, position, end_position, head, n_bins, offsets, bins, g
     sizes = np.empty(2, np.uint64)
     position = unpack_blocks(words, position, end_position, sizes)
     if position == CORRUPT or not _fits(sizes[0], end_position) or not _fits(sizes[1], end_position):
+        return False
+    if np.uint64(len(bins)) > end_position - position:  # a mark is a bit at least
+        return False
+    marks = gaps
+    position = unpack_classes(words, position, end_position, marks)
+    if position == CORRUPT:
         return False
     n_others, n_sent = np.int64(sizes[1]), np.int64(sizes[0] + sizes[1])
     sent_grads, sent_hesses = np.empty(n_sent, np.int64), np.empty(n_sent, np.int64)
@@ -187,12 +247,7 @@ def unpack_entries(words, position, end_position, head, n_bins, offsets, bins, g
     position = _unpack_codes(
         words, position, end_position, grad_shift, hess_shift, sent_grads[:n_others], sent_hesses[:n_others]
     )
-    if position == CORRUPT or np.uint64(len(bins)) > end_position - position:  # a mark is a bit at least
-        return False
-    marks = gaps
-    if unpack_classes(words, position, end_position, marks) != end_position:
-        return False
-    return pairs.join_pairs(marks, sizes[1], sent_grads, sent_hesses, grads, hesses)
+    return position == end_position and pairs.join_pairs(marks, sizes[1], sent_grads, sent_hesses, grads, hesses)
 
 
 @kernel(boolean(IN[int64], IN[int32], IN[int64], int64))

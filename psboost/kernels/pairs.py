@@ -4,45 +4,49 @@ Rows that reached the same leaves have the same gradients, and bins of few rows 
 the pairs (grad, hess) of a message stand in it more than once, and far fewer than that are distinct. So each entry gets a
 mark: the rank of its pair, 1 for the most frequent one, or 0 if the pair stands there once.
 
-Pairs are numbered from 1: pair i is pairs[2i] and pairs[2i + 1], and pair 0 is (0, 0), which no entry is.
+Pairs are numbered from 1. keys[i] is pair i as a packed slot (kernels.histograms), and keys[0] is (0, 0), which no entry is.
+An entry too wide for a slot is a pair of its own, which stands there once.
 """
 
 import numpy as np
 
-from psboost.kernels.compile import IN, OUT, boolean, inline, int64, kernel, uint32, uint64, void
+from psboost.kernels.classes import put_code
+from psboost.kernels.compile import IN, OUT, boolean, inline, int64, kernel, types, uint32, uint64
+from psboost.kernels.histograms import HALF, read
 from psboost.kernels.words import bit_length
 
 N_KINDS = 896  # of counts of 32 bits
 _BLOCKS_ADD = np.uint64(2)  # bits
+_SOME = 128  # entries at once
 
-_0, _1, _5, _32, _64 = (np.uint64(k) for k in (0, 1, 5, 32, 64))
-_MIX_GRAD, _MIX_BOTH = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9)  # odd, as random as any
+_0, _1, _5, _6, _32, _40, _64 = (np.uint64(k) for k in (0, 1, 5, 6, 32, 40, 64))
+_MIX = np.uint64(0x9E3779B97F4A7C15)  # odd, as random as any
 
 
 @kernel(int64(IN[int64], IN[int64], OUT[uint32], OUT[uint32], OUT[int64], OUT[uint32]))
-def number_pairs(grads, hesses, slots, numbers, pairs, counts):
+def number_pairs(grads, hesses, slots, numbers, keys, counts):
     """The number of the last pair; they are numbered as they appear. All hesses must be above 0.
 
-    Entry k is pair numbers[k] (OUT); `pairs` and `counts` (OUT) of entries have room for one pair more than there are
-    entries. `slots` (OUT): zeros, a power of two of them; a hash table where a pair takes the place of the one before it,
-    which may so get another number later. (1 in 100 does if there are as many slots as entries. To look on for a free
-    slot takes twice the time.)
+    Entry k is pair numbers[k] (OUT); `keys` and `counts` (OUT) of entries have room for one more than there are entries.
+    `slots` (OUT): zeros, a power of two of them; a hash table where a pair takes the place of the one before it, which may
+    so get another number later. (1 in 100 does if there are as many slots as entries. To look on for a free slot takes twice
+    the time.)
     """
     mask = np.uint64(len(slots) - 1)
     last = _0
-    pairs[0] = pairs[1] = 0
+    keys[0] = 0
     for k in range(np.uint64(len(grads))):
         grad, hess = grads[k], hesses[k]
-        word = np.uint64(grad) * _MIX_GRAD + np.uint64(hess)
-        word = (word ^ word >> _32) * _MIX_BOTH
-        slot = (word ^ word >> _32) & mask
+        key = (grad << int64(32)) + hess
+        word = np.uint64(key) * _MIX
+        slot = (word >> _32 ^ word >> _40) & mask
         number = np.uint64(slots[slot])
-        if (pairs[number << _1] != grad) | (pairs[number << _1 | _1] != hess):
+        wide = (grad + HALF) >> int64(32) | hess >> int64(32)
+        if (keys[number] != key) | (wide != 0):
             last += _1
             number = last
+            keys[number] = 0 if wide != 0 else key  # which nobody looks for
             slots[slot] = number
-            pairs[number << _1] = grad
-            pairs[number << _1 | _1] = hess
             counts[number] = 0
         numbers[k] = number
         counts[number] += np.uint32(1)
@@ -59,7 +63,7 @@ def _kind(count):
 
 
 @kernel(int64(IN[uint32], IN[int64], OUT[int64], OUT[uint32], OUT[int64], OUT[int64], OUT[int64]))
-def rank_pairs(counts, pairs, kinds, ranks, grads, hesses, classes):
+def rank_pairs(counts, keys, kinds, ranks, grads, hesses, classes):
     """How many pairs have a rank; `ranks` (OUT) of all pairs, `grads` and `hesses` (OUT) by rank.
 
     `kinds` (OUT): zeros, N_KINDS of them; kinds[1] will be the number of pairs that stand there once. `classes` (OUT):
@@ -77,7 +81,7 @@ def rank_pairs(counts, pairs, kinds, ranks, grads, hesses, classes):
             ranks[i] = 0
         else:
             place = np.uint64(kinds[kind])
-            grads[place], hesses[place] = pairs[i << _1], pairs[i << _1 | _1]
+            grads[place], hesses[place] = read(keys, False, i)
             kinds[kind] += 1
             ranks[i] = place + _1
             classes[bit_length(place + _1)] += counts[i]
@@ -92,27 +96,47 @@ def _bits_in_block(code):
 
 
 @kernel(int64(IN[uint32], IN[uint32], IN[int64], uint64, uint64))
-def count_saved_bits(counts, ranks, pairs, grad_shift, hess_shift):
+def count_saved_bits(counts, ranks, keys, grad_shift, hess_shift):
     """About how many bits it saves to send each pair that has a rank once, and not as often as it stands there."""
     n_bits = _0
     for i in range(_1, np.uint64(len(counts))):
         if ranks[i] > 0:
-            grad = pairs[i << _1] >> np.int64(grad_shift)
-            hess = (pairs[i << _1 | _1] >> np.int64(hess_shift)) - np.int64(1)
+            grad, hess = read(keys, False, i)
+            grad, hess = grad >> np.int64(grad_shift), (hess >> np.int64(hess_shift)) - np.int64(1)
             n_each = _bits_in_block(np.uint64(grad << np.int64(1) ^ grad >> np.int64(63))) + _bits_in_block(np.uint64(hess))
             n_bits += np.uint64(counts[i] - np.uint32(1)) * n_each
     return np.int64(n_bits)
 
 
-@kernel(void(IN[int64], IN[int64], IN[uint32], IN[uint32], OUT[uint64], OUT[int64], OUT[int64]))
-def mark_pairs(grads, hesses, numbers, ranks, marks, other_grads, other_hesses):
-    """OUT: each entry's mark, and the sums of the entries marked 0; those arrays have room for one more."""
-    n_others = _0
-    for k in range(np.uint64(len(grads))):
-        rank = np.uint64(ranks[numbers[k]])
-        marks[k] = rank
-        other_grads[n_others], other_hesses[n_others] = grads[k], hesses[k]
-        n_others += np.uint64(rank == _0)
+_POSITIONS = types.UniTuple(uint64, 2)
+
+
+@kernel(
+    _POSITIONS(
+        IN[int64], IN[int64], IN[uint32], IN[uint32], IN[uint64], uint64, uint64, uint64, uint64, OUT[uint64], OUT[int64],
+        OUT[int64],
+    )
+)  # fmt: skip
+def mark_pairs(grads, hesses, numbers, ranks, codes, begin, end, n_others, position, words, other_grads, other_hesses):
+    """Puts the marks of entries begin .. end into `words` (OUT) from `position` on, as `codes` says; returns the position
+    after them, and n_others, raised by how many of them are marked 0.
+
+    codes  of marks (classes.code_small)
+    other_grads, other_hesses  OUT, from n_others on: the sums of those; with room for one more
+    """
+    held, some = words[position >> _6], np.empty(_SOME, np.uint64)
+    while begin < end:  # in two loops of one thing each, that do not want more than a processor's registers
+        n = min(np.uint64(_SOME), end - begin)
+        for j in range(n):
+            rank = np.uint64(ranks[numbers[begin + j]])
+            some[j] = codes[rank]
+            other_grads[n_others], other_hesses[n_others] = grads[begin + j], hesses[begin + j]
+            n_others += np.uint64(rank == _0)
+        for j in range(n):
+            position, held = put_code(words, position, held, some[j])
+        begin += n
+    words[position >> _6] = held
+    return position, n_others
 
 
 @kernel(boolean(IN[uint64], uint64, IN[int64], IN[int64], OUT[int64], OUT[int64]))

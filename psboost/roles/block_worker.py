@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from psboost.boosting.histogram import Histograms
+from psboost.boosting.histogram import Histograms, Spare
 from psboost.boosting.split import best_of
 from psboost.data.sketches import CutPoints
 from psboost.kernels import ascending
@@ -40,6 +40,7 @@ class BlockWorker(Worker):
         super()._use_cut_points(columns, cut_points)
         if self._job.merges:
             ranges = pairwise(self._range_offsets.tolist())
+            self._spares = [Spare() for _ in self._job.servers]
             self._offsets_of_servers = [self._bin_offsets[b : e + 1] - self._bin_offsets[b] for b, e in ranges]
 
     def _start_growing(self, steps):
@@ -97,7 +98,7 @@ class BlockWorker(Worker):
     def _encode(self, built: Histograms, server: int) -> tuple[np.ndarray, ...]:
         """A server's histograms."""
         with self.stage("encode", 1 / min(self._job.n_threads, self._job.n_servers)):
-            return encode_histograms(self._job.codec, built, self._offsets_of_servers[server])
+            return encode_histograms(self._job.codec, built, self._offsets_of_servers[server], self._spares[server])
 
 
 def _chosen(features: np.ndarray, flags: np.ndarray) -> np.ndarray:

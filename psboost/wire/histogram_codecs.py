@@ -5,7 +5,7 @@ Whatever comes over the wire is checked: arrays that no encoder writes are a Pro
 
 import numpy as np
 
-from psboost.boosting.histogram import Entries, Histograms
+from psboost.boosting.histogram import Entries, Histograms, Spare
 from psboost.errors import ParameterError, ProtocolError
 from psboost.kernels import histogram_streams
 from psboost.kernels import packing as kernels
@@ -19,10 +19,13 @@ def histogram_codecs() -> tuple[str, ...]:
     return tuple(_CODECS)
 
 
-def encode_histograms(codec: str, histograms: Histograms, bin_offsets: np.ndarray) -> tuple[np.ndarray, ...]:
+def encode_histograms(
+    codec: str, histograms: Histograms, bin_offsets: np.ndarray, spare: Spare | None = None
+) -> tuple[np.ndarray, ...]:
     """The arrays that hold `histograms` in the form `codec`.
 
     `bin_offsets` (int32, n_features + 1): the bins of feature f are bin_offsets[f] .. bin_offsets[f+1].
+    `spare`: what is worked in; None: memory of its own.
     "packed": one array of bytes. "csr": sparse matrices (the paper, section 3), sums as float64; a
     ParameterError if a sum is above 2^53.
     """
@@ -32,7 +35,7 @@ def encode_histograms(codec: str, histograms: Histograms, bin_offsets: np.ndarra
     if (offsets[0], offsets[-1]) != (0, n_entries) or not len(histograms.grads) == len(hesses) == n_entries:
         raise ValueError("offsets, bins, grads and hesses of a histogram must fit each other")
     if histogram_streams.are_histograms(offsets, bins, hesses, int(bin_offsets[-1])):
-        return encode(histograms, bin_offsets)
+        return encode(histograms, bin_offsets, Spare() if spare is None else spare)
     if int(bins.min()) < 0 or int(bins.max()) >= int(bin_offsets[-1]):
         raise ValueError(f"bins {bins.min()} .. {bins.max()} leave the range 0 .. {bin_offsets[-1]}")
     raise ValueError("every sum_hess must be above 0")
@@ -55,17 +58,18 @@ def _find(codec: str) -> tuple:
     return _CODECS[codec]
 
 
-def _encode_packed(histograms: Histograms, bin_offsets: np.ndarray) -> tuple[np.ndarray, ...]:
+def _encode_packed(histograms: Histograms, bin_offsets: np.ndarray, spare: Spare) -> tuple[np.ndarray, ...]:
     """Streams: (n_nodes, shift of grads, shift of hesses + form), entries of each node, bin gaps, sums in that form.
 
     A shift is the number of low bits that are zero in every sum: some losses have a constant hessian. The form is the one
     that takes fewer bytes. PLAIN: two streams, grads and hesses. IN_PAIRS (kernels.pairs says what marks are): how many
-    pairs have a rank and how many entries are marked 0, grads and hesses of the former by rank, grads and hesses of the
-    latter, marks by class.
+    pairs have a rank and how many entries are marked 0, marks by class, grads and hesses of the former by rank, grads and
+    hesses of the latter.
     """
+    n_words = int(histogram_streams.spare_words(histograms.n_nodes, len(histograms.bins)))
     packed = histogram_streams.pack_histograms(
         contiguous(histograms.offsets, np.int64), contiguous(histograms.bins, np.int32),
-        contiguous(histograms.grads, np.int64), contiguous(histograms.hesses, np.int64),
+        contiguous(histograms.grads, np.int64), contiguous(histograms.hesses, np.int64), spare.words(n_words),
     )  # fmt: skip
     if not len(packed):
         raise ValueError("bins must ascend strictly within a node")
@@ -85,13 +89,13 @@ def _decode_packed(arrays: tuple[np.ndarray, ...], bin_offsets: np.ndarray, entr
     if position == kernels.CORRUPT:
         raise reader.misfit()
     n_entries = int(offsets[-1])
-    room = (held[:n_entries] for held in entries.room(0, n_entries))
+    room = entries.spare.words(n_entries), *(held[:n_entries] for held in entries.room(0, n_entries))
     if not histogram_streams.unpack_entries(words, position, end, head, n_bins, offsets, *room):
         raise reader.misfit()
     return entries.histograms(offsets)
 
 
-def _encode_csr(histograms: Histograms, bin_offsets: np.ndarray) -> tuple[np.ndarray, ...]:
+def _encode_csr(histograms: Histograms, bin_offsets: np.ndarray, spare: Spare) -> tuple[np.ndarray, ...]:
     """node_rows, features, row_pointers, columns (int32; see split_features) and values (float64, n x 2)."""
     bins, n_entries = contiguous(histograms.bins, np.int32), len(histograms.bins)
     values = np.empty((n_entries, 2), np.float64)

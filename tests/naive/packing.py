@@ -57,11 +57,16 @@ def pack_by_class(values: list[int]) -> bytes:
     lengths = word_lengths(counts)
     words = code_words(lengths)
     n_classes = max(counts, default=-1) + 1
-    items = [(n_classes, 8)] + [(lengths.get(k, 0), 4) for k in range(n_classes)]
-    for value in values:
-        k = value.bit_length()
-        items += [(int(bit), 1) for bit in words[k]] + [(value - 2 ** (k - 1), k - 1)] * (k > 0)
-    return bits_to_bytes(items)
+    packed = bits_to_bytes([(n_classes, 8)] + [(lengths.get(k, 0), 4) for k in range(n_classes)])
+    n_each = -(-len(values) // 4) if len(values) >= 2048 else max(1, len(values))
+    parts = []
+    for begin in range(0, len(values), n_each):
+        items = []
+        for value in values[begin : begin + n_each]:
+            k = value.bit_length()
+            items += [(int(bit), 1) for bit in words[k]] + [(value - 2 ** (k - 1), k - 1)] * (k > 0)
+        parts.append(bits_to_bytes(items))
+    return packed + b"".join(len(part).to_bytes(4, "little") for part in parts[:-1]) + b"".join(parts)
 
 
 def word_lengths(counts: dict[int, int], longest: int = 10) -> dict[int, int]:

@@ -112,6 +112,44 @@ def test_all_classes():
     assert streams.StreamReader(packed, "test").take_by_class(len(values)).tolist() == values
 
 
+@pytest.mark.parametrize("n_values", [2047, 2048, 2049, 2050, 2051, 2100])
+def test_many_are_sent_in_parts(n_values):
+    values = [k * k % 1000 << 3 * (k % 13) for k in range(n_values)]
+    packed = streams.pack_streams(by_class=np.array(values, np.uint64))
+    assert packed.tobytes() == naive.pack_by_class(values)
+    reader = streams.StreamReader(packed, "test")
+    assert reader.take_by_class(n_values).tolist() == values
+    reader.finish()
+
+
+def test_parts_end_where_they_are_said_to_end():
+    values = [k % 5 for k in range(2048)]
+    packed = streams.pack_streams(by_class=np.array(values, np.uint64))
+    sizes_at = 1 + 2  # behind the number of classes and four lengths
+    for part in range(3):
+        for size in (0, 1, 2**31, 2**32 - 1):
+            wrong = packed.copy()
+            wrong[sizes_at + 4 * part : sizes_at + 4 * part + 4] = np.array([size], np.uint32).view(np.uint8)
+            with pytest.raises(ProtocolError, match="bytes"):
+                streams.StreamReader(wrong, "test").take_by_class(len(values))
+    for size in (sizes_at, sizes_at + 11, sizes_at + 12, len(packed) - 1):
+        with pytest.raises(ProtocolError, match="bytes"):
+            streams.StreamReader(packed[:size], "test").take_by_class(len(values))
+
+
+@pytest.mark.parametrize("module", both_ways(classes))
+def test_codes_of_small_values(module):
+    lengths, codes = np.zeros(classes.N_CLASSES, np.int64), np.empty(16, np.uint64)
+    lengths[:5] = [1, 3, 3, 4, 4]
+    module.code_small(lengths, codes)
+    words = naive.code_words(dict(enumerate(lengths[:5].tolist())))
+    for value, code in enumerate(codes.tolist()):
+        k = value.bit_length()
+        bits = [(int(bit), 1) for bit in words[k]] + [(value - 2 ** (k - 1), k - 1)] * (k > 0)
+        assert (code >> 7).to_bytes(8, "little").rstrip(b"\0") == naive.bits_to_bytes(bits).rstrip(b"\0")
+        assert code & 127 == len(words[k]) + max(k - 1, 0)
+
+
 @pytest.mark.parametrize(
     "packed",
     [
@@ -158,32 +196,45 @@ def test_pairs(module, few, picks, n_slots):
     sums = [few[pick % len(few)] for pick in picks]
     n = len(sums)
     grads, hesses = (np.array([both[k] for both in sums], np.int64) for k in (0, 1))
-    numbers, counts, table = np.empty(n, np.uint32), np.empty(n + 1, np.uint32), np.empty(2 * n + 2, np.int64)
-    n_pairs = module.number_pairs(grads, hesses, np.zeros(n_slots, np.uint32), numbers, table, counts)
+    numbers, counts, keys = np.empty(n, np.uint32), np.empty(n + 1, np.uint32), np.empty(n + 1, np.int64)
+    n_pairs = module.number_pairs(grads, hesses, np.zeros(n_slots, np.uint32), numbers, keys, counts)
     assert len(set(sums)) <= n_pairs <= n
-    assert [tuple(table[2 * number : 2 * number + 2]) for number in numbers.tolist()] == sums
+    fits = [-(2**31) <= grad < 2**31 and hess < 2**32 for grad, hess in sums]
+    slots = [(grad << 32) + hess for grad, hess in sums]
+    assert keys[numbers].tolist() == [slot if fit else 0 for slot, fit in zip(slots, fits, strict=True)]
+    assert all(fit or numbers.tolist().count(number) == 1 for number, fit in zip(numbers.tolist(), fits, strict=True))
     assert counts[1 : n_pairs + 1].tolist() == [numbers.tolist().count(k + 1) for k in range(n_pairs)]
     marks = naive.rank_pairs(numbers.tolist())
     counts, kinds, ranks = counts[: n_pairs + 1], np.zeros(module.N_KINDS, np.int64), np.empty(n_pairs + 1, np.uint32)
     ranked, of_class = np.empty((2, max(marks, default=0)), np.int64), np.zeros(classes.N_CLASSES, np.int64)
-    assert module.rank_pairs(counts, table, kinds, ranks, *ranked, of_class) == len(ranked[0])
+    assert module.rank_pairs(counts, keys, kinds, ranks, *ranked, of_class) == len(ranked[0])
     n_others = marks.count(0)
     assert kinds[1] == n_others
     lengths = [mark.bit_length() for mark in marks]
     assert of_class.tolist() == [lengths.count(length) for length in range(classes.N_CLASSES)]
-    others, got = (np.empty(n_others + 1, np.int64), np.empty(n_others + 1, np.int64)), np.empty(n, np.uint64)
-    module.mark_pairs(grads, hesses, numbers, ranks, got, *others)
-    assert got.tolist() == marks
+    others, got = (np.empty(n_others + 1, np.int64), np.empty(n_others + 1, np.int64)), np.array(marks, np.uint64)
+    code_bits = [3 + mark for mark in range(len(ranked[0]) + 1)]
+    codes = np.array([mark << 7 | n_bits for mark, n_bits in enumerate(code_bits)], np.uint64)
+    position, n_marked, words = np.uint64(5), np.uint64(0), np.zeros(n * 20 // 64 + 2, np.uint64)
+    for some in (slice(0, n // 2), slice(n // 2, n)):
+        bounds = np.uint64(some.start), np.uint64(some.stop)
+        position, n_marked = module.mark_pairs(
+            grads, hesses, numbers, ranks, codes, *bounds, n_marked, position, words, *others
+        )
+        assert n_marked == marks[: some.stop].count(0)
+    expected = naive.bits_to_bytes([(0, 5), *((mark, code_bits[mark]) for mark in marks)])
+    assert words.tobytes()[: len(expected)] == expected
+    assert position == 5 + sum(code_bits[mark] for mark in marks)
     sent = [np.concatenate([other[:n_others], own]) for other, own in zip(others, ranked, strict=True)]
     back = np.empty(n, np.int64), np.empty(n, np.int64)
     assert module.join_pairs(got, np.uint64(n_others), *sent, *back)
     assert list(zip(back[0].tolist(), back[1].tolist(), strict=True)) == sums
     repeated = [k for k, mark in enumerate(marks) if mark > 0 and mark in marks[:k]]
     for shift in (0, 3):
-        table[1::2] |= 8
+        keys |= 8
         codes = naive.fold_signs([sums[k][0] for k in repeated], shift)
         codes += naive.lower_counts([sums[k][1] | 8 for k in repeated], shift)
-        n_bits = module.count_saved_bits(counts, ranks, table, np.uint64(shift), np.uint64(shift))
+        n_bits = module.count_saved_bits(counts, ranks, keys, np.uint64(shift), np.uint64(shift))
         assert n_bits == sum(code.bit_length() + 2 * (code > 0) for code in codes)
     if n:
         for wrong in (len(ranked[0]) + 1, 2**64 - 1, 0 if marks[-1] else 1):
@@ -194,9 +245,10 @@ def test_pairs(module, few, picks, n_slots):
 @pytest.mark.parametrize("module", both_ways(pairs))
 def test_frequent_pairs_have_low_ranks(module):
     counts = np.array([0, 1, 70, 2, 2**32 - 1, 1, 10**6, 63, 2], np.uint32)
-    kinds, ranks, table = np.zeros(module.N_KINDS, np.int64), np.empty(9, np.uint32), np.arange(18)
+    kinds, ranks = np.zeros(module.N_KINDS, np.int64), np.empty(9, np.uint32)
+    keys = (np.arange(0, 18, 2) << 32) + np.arange(1, 18, 2)
     grads, hesses, of_class = np.empty(6, np.int64), np.empty(6, np.int64), np.zeros(classes.N_CLASSES, np.int64)
-    assert module.rank_pairs(counts, table, kinds, ranks, grads, hesses, of_class) == 6
+    assert module.rank_pairs(counts, keys, kinds, ranks, grads, hesses, of_class) == 6
     assert of_class[:5].tolist() == [2, 2**32 - 1, 70 + 10**6, 2 + 63 + 2, 0]
     assert ranks.tolist() == [0, 0, 3, 5, 1, 0, 2, 4, 6]
     assert (grads.tolist(), hesses.tolist()) == ([8, 12, 4, 14, 6, 16], [9, 13, 5, 15, 7, 17])
