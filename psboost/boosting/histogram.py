@@ -10,9 +10,12 @@ from psboost.data.block import Block, DenseBlock
 from psboost.errors import ProtocolError
 from psboost.kernels import dense as dense_kernels
 from psboost.kernels import histograms as kernels
+from psboost.kernels import node_histograms as node_kernels
+from psboost.kernels.node_histograms import NodeHistogram
 
 _GRADS_FIT, _HESSES_FIT = 1 << 31, 1 << 32  # with less in a node, no packed sum of it overflows
 _FEW_BINS = 1 << 20  # so many slots, the hot ones side by side, are quick to add to
+_WINDOW = 1 << 15  # slots that stay in a core's cache
 
 
 @dataclass(frozen=True)
@@ -92,15 +95,45 @@ class Total(NamedTuple):
 class NodeSums:
     """The sums of one node, over all bins of a range, until the next node's are made.
 
-    acc        int64: a packed slot or, with `pairs`, a grad and a hess for each bin (kernels.histograms)
-    total      of all rows
-    n_present  how many bins are present, if that is known
+    acc    int64: a packed slot or, with `pairs`, a grad and a hess for each bin (kernels.histograms)
+    total  of all rows
     """
 
     acc: np.ndarray
     pairs: bool
     total: Total
-    n_present: int | None = None
+
+    def take(self, bin_offsets: np.ndarray, least: int, room: NodeHistogram) -> int:
+        """Writes the histogram of the features whose hesses come to `least` to `room`; returns how many these are."""
+        return node_kernels.take(bin_offsets, self.acc, self.pairs, least, room)
+
+    def share_out(self, node: NodeHistogram, forms: np.ndarray, least: int, room: NodeHistogram) -> tuple[int, int]:
+        """Writes the node's histogram to `room`, and its sibling's to where the parent's, `node`, was; returns how many
+        features these have (kernels.node_histograms.share_out). ProtocolError if the parent's are less than the sums."""
+        counts = np.zeros(3, np.int64)
+        self._share_out(node, forms, least, room, counts)
+        if counts[2]:
+            raise ProtocolError("a child's histogram is not part of its parent's")
+        return int(counts[0]), int(counts[1])
+
+    def _share_out(self, node, forms, least, room, counts) -> None:
+        node_kernels.share_out(node, self.acc, forms, least, room, counts)
+
+
+@dataclass(frozen=True)
+class ListedSums(NodeSums):
+    """What several lists come to; `acc` is all 0, and as long as kernels.node_histograms wants it."""
+
+    lists: node_kernels.NodeLists
+
+    def take(self, bin_offsets, least, room):
+        n_features = node_kernels.take_lists(bin_offsets, self.lists, self.pairs, self.acc, least, room)
+        if n_features < 0:
+            raise ProtocolError("a histogram's sums are not part of its node's")
+        return n_features
+
+    def _share_out(self, node, forms, least, room, counts):
+        node_kernels.share_out_lists(node, self.lists, forms, self.acc, least, room, counts)
 
 
 class Spare:
@@ -117,23 +150,28 @@ class Spare:
 
 
 class Entries:
-    """Memory for the entries of one list of histograms, and to work in; kept for the next list."""
+    """Memory for the entries of lists of histograms, one behind the other, and to work in; kept for the next ones.
+
+    arrays  bins, grads, hesses
+    end     behind the last list
+    """
 
     def __init__(self):
-        self._arrays = [np.empty(0, dtype) for dtype in _DTYPES]
+        self.arrays, self.end = [np.empty(0, dtype) for dtype in _DTYPES], 0
         self.spare = Spare()
 
     def room(self, at: int, n: int) -> list[np.ndarray]:
-        """bins, grads, hesses with room for n entries from `at` on; those before it stay."""
-        if at + n > len(self._arrays[0]):
-            for i, held in enumerate(self._arrays):
-                self._arrays[i] = np.empty(max(at + n, 2 * len(held)), held.dtype)
-                self._arrays[i][:at] = held[:at]
-        return self._arrays
+        """The arrays with room for n entries from `at` on; those before it stay."""
+        if at + n > len(self.arrays[0]):
+            for i, held in enumerate(self.arrays):
+                self.arrays[i] = np.empty(max(at + n, 2 * len(held)), held.dtype)
+                self.arrays[i][:at] = held[:at]
+        return self.arrays
 
     def histograms(self, offsets: np.ndarray) -> Histograms:
-        """What was written, until `room` is asked for again."""
-        return Histograms(offsets, *(held[: offsets[-1]] for held in self._arrays))
+        """What was written, at these offsets; until it is written over."""
+        self.end = int(offsets[-1])
+        return Histograms(offsets, *(held[: self.end] for held in self.arrays))
 
 
 class _Accumulators:
@@ -312,31 +350,21 @@ class SparseBuilder(HistogramBuilder):
 
 
 class HistogramMerger:
-    """Adds the histograms of row shards, and puts those of feature shards side by side, in one accumulator."""
+    """Adds the histograms of row shards, and puts those of feature shards side by side.
 
-    def __init__(self, n_bins: int):
-        self._accs = _Accumulators(n_bins)
-        self._dirty: list[tuple[np.ndarray, int, bool]] = []
+    entries  where all of them are to be written
+    """
+
+    def __init__(self, bin_offsets: np.ndarray):
+        """bin_offsets (int32): bins of a feature."""
+        self.entries = Entries()
+        self._accs = _Accumulators(max(_WINDOW, int(np.diff(bin_offsets).max(initial=0))))
 
     def sum(self, node: int, parts: list[tuple[int, Histograms]], total: Total) -> NodeSums:
         """The sums of a node out of several histograms, each with the bin that its bins are counted from.
 
-        total  of the node's rows in all row shards. Raises ProtocolError for sums that it rules out
+        total  of the node's rows in all row shards
         """
-        self.clear()
-        n_present, pairs = 0, total.needs_pairs
-        acc = self._accs.of(pairs)
-        for first_bin, part in parts:
-            bins, grads, hesses = part.node(node)
-            self._dirty.append((bins, first_bin, pairs))
-            n_new = kernels.scatter(bins, grads, hesses, first_bin, pairs, acc)
-            if n_new < 0:
-                raise ProtocolError("a histogram's sums are not part of its node's")
-            n_present += n_new
-        return NodeSums(acc, pairs, total, n_present)
-
-    def clear(self) -> None:
-        """Takes back the last node's sums; before the histograms that they were made of are no more."""
-        for dirty in self._dirty:
-            kernels.clear_bins(*dirty, self._accs.of(dirty[-1]))
-        self._dirty = []
+        lists = [(part.offsets[node], part.offsets[node + 1], first_bin) for first_bin, part in parts]
+        held = node_kernels.NodeLists(*self.entries.arrays, np.array(lists, np.int64).reshape(-1))
+        return ListedSums(self._accs.of(total.needs_pairs), total.needs_pairs, total, held)

@@ -10,9 +10,8 @@ from psboost.data import zeros
 from psboost.data.sketches import CutPoints
 from psboost.errors import ProtocolError
 from psboost.kernels import ascending
-from psboost.kernels import histograms as histogram_kernels
 from psboost.kernels import splits as kernels
-from psboost.kernels.histograms import NodeHistogram
+from psboost.kernels.node_histograms import NodeHistogram
 
 MIN_GAIN = 1e-6  # a smaller gain is no gain (XGBoost's kRtEps)
 
@@ -287,7 +286,7 @@ class SplitFinder:
         """The root."""
         bin_offsets = self._range.bin_offsets
         room = self._room.take(self._range.n_features, int(bin_offsets[-1]), sums.pairs)
-        n_features = histogram_kernels.take(bin_offsets, sums.acc, sums.pairs, self._least, room)
+        n_features = sums.take(bin_offsets, self._least, room)
         root = _Node(_cut(room, n_features, sums.pairs), sums.pairs, sums.total)
         self._room.keep(root.histogram)
         return root
@@ -296,13 +295,10 @@ class SplitFinder:
         """The child that was built and its sibling; the parent's histogram is no more."""
         held, rest = parent.histogram, parent.total - sums.total
         room = self._room.take(len(held.features), len(held.bins), sums.pairs)
-        forms, counts = np.array([parent.pairs, sums.pairs, rest.needs_pairs]), np.zeros(4, np.int64)
+        forms = np.array([parent.pairs, sums.pairs, rest.needs_pairs])
         if forms[1:].any() and not parent.pairs:
             raise ProtocolError("a child's totals are not part of its parent's")
-        histogram_kernels.share_out(held, sums.acc, forms, self._least, room, counts)
-        n_child, n_rest, n_taken, n_wrong = counts.tolist()
-        if n_wrong or sums.n_present not in (None, n_taken):
-            raise ProtocolError("a child's histogram is not part of its parent's")
+        n_child, n_rest = sums.share_out(held, forms, self._least, room)
         child = _Node(_cut(room, n_child, sums.pairs), sums.pairs, sums.total)
         self._room.keep(child.histogram)
         return [child, _Node(_cut(held, n_rest, rest.needs_pairs), rest.needs_pairs, rest)]

@@ -82,3 +82,11 @@ def load(bins, sums, first_bin, acc):
     for k in range(uint64(len(bins))):
         slot = _2 * uint64(int64(bins[k]) - first_bin)
         acc[slot], acc[slot + _1] = int64(sums[_2 * k]), int64(sums[_2 * k + _1])
+
+
+@kernel(void(IN[int32], int64, OUT[int64]))
+def unload(bins, first_bin, acc):
+    """Sets what `load` has set to 0."""
+    for k in range(uint64(len(bins))):
+        slot = _2 * uint64(int64(bins[k]) - first_bin)
+        acc[slot] = acc[slot + _1] = 0

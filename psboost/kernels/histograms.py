@@ -9,8 +9,6 @@ calls sees to it that neither half overflows, and takes pairs where one might. `
               packed: one slot for each bin; as pairs: acc[2b] is bin b's grad, acc[2b + 1] its hess
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from psboost.kernels.ascending import first_from
@@ -19,30 +17,12 @@ from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import prefetch
 from psboost.kernels.words import lowest_one
 
-_LOW, HALF = 0xFFFFFFFF, 1 << 31
+LOW, HALF = 0xFFFFFFFF, 1 << 31
 # How many rows ahead a row's place and its bins are asked for. A node's rows are far apart in the block, so without
 # asking each costs a wait for memory: 1.3x to 2.5x the time on url-, avazu- and bosch-shaped data.
 _PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)
 _BINS_PER_LINE = uint64(16)  # int32 in a cache line
 _1, _2, _6, _63, _64 = (uint64(k) for k in (1, 2, 6, 63, 64))
-
-
-class NodeHistogram(NamedTuple):
-    """The histogram of one node over its living features, features ascending.
-
-        features  int32 (n)       [ 2       | 5   | 9        ]
-        starts    int32 (n + 1)   [ 0         3     5          9 ]
-        bins      int32           [ 20 22 23 | 51 52 | 90 91 94 95 ]    ids, ascending
-        sums      int64           the bins' sums, packed or in pairs, hess > 0
-    """
-
-    features: np.ndarray
-    starts: np.ndarray
-    bins: np.ndarray
-    sums: np.ndarray
-
-
-NODE_HISTOGRAM = types.NamedTuple((OUT[int32], OUT[int32], OUT[int32], OUT[int64]), NodeHistogram)
 
 
 @inline
@@ -52,11 +32,11 @@ def read(sums, pairs, k):
         slot = uint64(2) * uint64(k)
         return sums[slot], sums[slot + uint64(1)]
     value = sums[uint64(k)]
-    return value >> int64(32), value & int64(_LOW)
+    return value >> int64(32), value & int64(LOW)
 
 
 @inline
-def _write(grad, hess, pairs, k, sums):
+def write(grad, hess, pairs, k, sums):
     """Sets slot k."""
     if pairs:
         slot = uint64(2) * uint64(k)
@@ -120,26 +100,7 @@ def build_by_bins(posting_offsets, posting_rows, packed, pairs, acc):
             grad_of_row, hess_of_row = grad_and_hess(packed, uint64(posting_rows[k]))
             grad += grad_of_row
             hess += hess_of_row
-        _write(grad, hess, pairs, b, acc)
-
-
-@kernel(int64(IN[int32], IN[int64], IN[int64], int64, boolean, OUT[int64]))
-def scatter(bins, grads, hesses, first_bin, pairs, acc):
-    """Adds a list to `acc`, packed or in pairs, its bins counted from first_bin; returns how many were not there yet, -1 if
-    one is too wide to be packed."""
-    n_new, wide = int64(0), int64(0)
-    for k in range(uint64(len(bins))):
-        b, grad, hess = uint64(first_bin + bins[k]), grads[k], hesses[k]
-        if pairs:
-            slot = _2 * b
-            n_new += acc[slot + _1] == 0
-            acc[slot] += grad
-            acc[slot + _1] += hess
-        else:
-            wide |= (grad + HALF) >> int64(32) | hess >> int64(32)
-            n_new += acc[b] & int64(_LOW) == 0
-            acc[b] += (grad << int64(32)) + hess
-    return n_new if wide == 0 else int64(-1)
+        write(grad, hess, pairs, b, acc)
 
 
 @kernel(void(IN[int64], IN[int32], IN[int32], int64, OUT[int64]))
@@ -154,18 +115,6 @@ def clear(indptr, bins, rows, width, acc):
             slot = step * uint64(bins[k])
             acc[slot] = 0
             acc[slot + step - _1] = 0
-
-
-@kernel(void(IN[int32], int64, boolean, OUT[int64]))
-def clear_bins(bins, first_bin, pairs, acc):
-    """Sets the slots of a list's bins, packed or pairs, to 0, its bins counted from first_bin."""
-    for k in range(uint64(len(bins))):
-        b = uint64(first_bin + bins[k])
-        if pairs:
-            acc[_2 * b] = 0
-            acc[_2 * b + _1] = 0
-        else:
-            acc[b] = 0
 
 
 @kernel([void(IN[int32], IN[width], OUT[int64]) for width in WIDTHS])
@@ -250,110 +199,3 @@ def restrict(offsets, bins, grads, hesses, begin, end):
             part_bins[to + k] = int64(bins[at + k]) - begin
             part_grads[to + k], part_hesses[to + k] = grads[at + k], hesses[at + k]
     return part_offsets, part_bins, part_grads, part_hesses
-
-
-@kernel(int64(IN[int32], IN[int64], boolean, int64, NODE_HISTOGRAM))
-def take(bin_offsets, acc, pairs, least, node):
-    """Writes to `node` what is present of all features whose hesses come to `least` (D3); returns how many features."""
-    at, n_living = int64(0), int64(0)
-    node.starts[0] = 0
-    for feature in range(len(bin_offsets) - 1):
-        begin, stored = at, int64(0)
-        for b in range(bin_offsets[feature], bin_offsets[feature + 1]):
-            grad, hess = read(acc, pairs, b)
-            if hess != 0:
-                node.bins[at] = b
-                _write(grad, hess, pairs, at, node.sums)
-                stored += hess
-                at += 1
-        if stored >= least:
-            node.features[n_living] = feature
-            n_living += 1
-            node.starts[n_living] = at
-        else:
-            at = begin
-    return n_living
-
-
-@inline
-def _share_packed(begin, end, acc, at, rest, node, child):
-    """share_out's work on one feature, all sums packed: the halves need not be taken apart. Returns the new ends
-    at and rest, the children's sums of hess, and the number of bins where the child has more than the node."""
-    child_stored, rest_stored = int64(0), int64(0)
-    for k in range(uint64(begin), uint64(end)):
-        b = node.bins[k]
-        value = acc[uint64(b)]
-        other = node.sums[k] - value
-        child.bins[uint64(at)], child.sums[uint64(at)] = b, value
-        node.bins[uint64(rest)], node.sums[uint64(rest)] = b, other
-        at += value != 0
-        rest += other != 0
-        child_stored += value & int64(_LOW)
-        rest_stored += other & int64(_LOW)
-    # The node's own come to less than 2^32. A child that has more in a bin leaves the rest 2^32 - what it has more.
-    return at, rest, child_stored, rest_stored, (child_stored + rest_stored) >> int64(32)
-
-
-@inline
-def _share_pairs(begin, end, acc, forms, at, rest, node, child):
-    """The same in any forms."""
-    child_stored, rest_stored, n_wrong = int64(0), int64(0), int64(0)
-    for k in range(uint64(begin), uint64(end)):
-        b = node.bins[k]
-        grad, hess = read(acc, forms[1], b)
-        node_grad, node_hess = read(node.sums, forms[0], k)
-        other = node_hess - hess
-        child.bins[uint64(at)] = b
-        _write(grad, hess, forms[1], at, child.sums)
-        node.bins[uint64(rest)] = b
-        _write(node_grad - grad, other, forms[2], rest, node.sums)
-        at += hess != 0
-        rest += other != 0
-        n_wrong += other < 0
-        child_stored += hess
-        rest_stored += other
-    return at, rest, child_stored, rest_stored, n_wrong
-
-
-@kernel(void(NODE_HISTOGRAM, IN[int64], IN[boolean], int64, NODE_HISTOGRAM, OUT[int64]))
-def share_out(node, acc, forms, least, child, counts):
-    """Shares a node's histogram out to two children: `acc` holds one's sums, the other has the rest (node - child).
-
-    The one is written to `child`; the other takes the node's own place, which it cannot outgrow: each is written
-    without a test, and moved on from if it is present. Features whose hesses do not come to `least` are left out.
-
-    node    the node's histogram, then the other child's                                    # OUT
-    forms   whether the sums of the node, of the child (and acc), of the other are pairs: the last two
-            only where the first are
-    child   room for as much as the node holds                                              # OUT
-    counts  features of the child and of the other; bins of the node that the child has; bins where the
-            child has more than the node                                                    # OUT
-    """
-    at, n_child = int64(0), int64(0)
-    rest, n_rest = int64(0), int64(0)
-    n_taken, n_wrong = int64(0), int64(0)
-    begin = int64(0)
-    child.starts[0] = 0
-    for i in range(len(node.features)):
-        feature, end = node.features[i], int64(node.starts[i + 1])
-        child_begin, rest_begin = at, rest
-        if forms[0]:
-            at, rest, child_stored, rest_stored, wrong = _share_pairs(begin, end, acc, forms, at, rest, node, child)
-        else:
-            at, rest, child_stored, rest_stored, wrong = _share_packed(begin, end, acc, at, rest, node, child)
-        n_wrong += wrong
-        n_taken += at - child_begin
-        if child_stored >= least:
-            child.features[n_child] = feature
-            n_child += 1
-            child.starts[n_child] = at
-        else:
-            at = child_begin
-        if rest_stored >= least:
-            node.features[n_rest] = feature
-            n_rest += 1
-            node.starts[n_rest] = rest
-        else:
-            rest = rest_begin
-        begin = end
-    counts[0], counts[1], counts[2], counts[3] = n_child, n_rest, n_taken, n_wrong

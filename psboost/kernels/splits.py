@@ -15,7 +15,8 @@ from psboost.kernels.compile import (
     uint32,
     uint64,
 )
-from psboost.kernels.histograms import NODE_HISTOGRAM, read
+from psboost.kernels.histograms import read
+from psboost.kernels.node_histograms import NODE_HISTOGRAM
 
 # rule (float64): what a unit of grad and of hess is worth, and the regularisation
 GRAD_STEP, HESS_STEP, REG_LAMBDA, REG_ALPHA, MIN_GAIN = range(5)

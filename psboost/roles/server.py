@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from psboost.boosting.growth import Frontier, feature_range
-from psboost.boosting.histogram import Entries, HistogramMerger, Histograms, Total
+from psboost.boosting.histogram import HistogramMerger, Histograms, Total
 from psboost.boosting.losses import Bounds
 from psboost.boosting.split import SplitFinder
 from psboost.data import zeros
@@ -88,8 +88,7 @@ class Server(Role):
         locals_ = np.arange(len(ids)) - deal.shard_offsets[shards] + deal.shard_begins[shards]
         self._features = feature_range(ids, shards, locals_, cut_points, job.zero_as_missing)
         self._finder = SplitFinder(self._features, job.rule)
-        self._merger = HistogramMerger(int(self._features.bin_offsets[-1]))
-        self._entries = [Entries() for _ in job.workers]
+        self._merger = HistogramMerger(self._features.bin_offsets)
         of_shards = [self._features.bin_offsets[b : e + 1] for b, e in pairwise(self._shard_offsets)]
         self._offsets_of_shards = [(int(offsets[0]), offsets - offsets[0]) for offsets in of_shards]
 
@@ -121,15 +120,12 @@ class Server(Role):
     def _propose(self, tree: int, level: int):
         """Merges the workers' histograms over row shards, and proposes the best split of each open node."""
         job = self._job
+        self._merger.entries.end = 0
         pushed = yield from self.gather(PushHistograms, job.workers, tree=tree, level=level, make=self._decode)
         parts = [(first_bin, histograms) for first_bin, histograms, _ in pushed]
         for node, total in enumerate(sum(totals for *_, totals in pushed[:: job.n_feature_shards]).tolist()):
             with self.stage("merge"):
-                sums = self._merger.sum(node, parts, Total(*total))
-            with self.stage("search"):
-                self._finder.add(sums)
-        with self.stage("merge"):
-            self._merger.clear()
+                self._finder.add(self._merger.sum(node, parts, Total(*total)))
         with self.stage("search"):
             proposals = self._finder.find()
         living: tuple[np.ndarray, ...] = ()
@@ -144,7 +140,7 @@ class Server(Role):
         i = self._job.workers.index(worker)
         first, offsets = self._offsets_of_shards[i % self._job.n_feature_shards]
         with self.stage("merge"):
-            held = decode_histograms(message.codec, message.arrays, offsets, self._entries[i])
+            held = decode_histograms(message.codec, message.arrays, offsets, self._merger.entries)
         return first, held, message.totals
 
     def _pack_living(self, flags: list[tuple[np.ndarray, np.ndarray]], shard: int) -> np.ndarray:

@@ -15,7 +15,6 @@ import numpy as np
 from psboost.boosting.histogram import Histograms
 from psboost.errors import ProtocolError
 from psboost.kernels import chunks as kernels
-from psboost.kernels.histograms import clear_bins
 
 EXACT = 2**53  # float64 holds every whole number up to here
 
@@ -73,7 +72,7 @@ class SparseChunk:
 
     def unload(self, node: int, begin: int, end: int, acc: np.ndarray) -> None:
         """Makes `acc` ready for the next node: sets what `load` has set to 0."""
-        clear_bins(self._entries(node, begin, end)[0], -begin, True, acc)
+        kernels.unload(self._entries(node, begin, end)[0], begin, acc)
 
     def _entries(self, node: int, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
         entries = slice(self.offsets[node], self.offsets[node + 1])

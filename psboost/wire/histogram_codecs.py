@@ -46,7 +46,8 @@ def decode_histograms(
 ) -> Histograms:
     """The inverse of encode_histograms; ProtocolError if no encoder writes such arrays.
 
-    entries  where the histograms may be written, which they then share; None: memory of their own
+    entries  behind which they are written, in the same arrays: their offsets count from the first of all; None: they have
+             arrays of their own
     """
     _, decode = _find(codec)
     return decode(arrays, contiguous(bin_offsets, np.int32), Entries() if entries is None else entries)
@@ -88,11 +89,12 @@ def _decode_packed(arrays: tuple[np.ndarray, ...], bin_offsets: np.ndarray, entr
     position = histogram_streams.unpack_sizes(words, position, end, n_bins, offsets)
     if position == kernels.CORRUPT:
         raise reader.misfit()
-    n_entries = int(offsets[-1])
-    room = entries.spare.words(n_entries), *(held[:n_entries] for held in entries.room(0, n_entries))
-    if not histogram_streams.unpack_entries(words, position, end, head, n_bins, offsets, *room):
+    begin, n_entries = entries.end, int(offsets[-1])
+    room = (held[begin : begin + n_entries] for held in entries.room(begin, n_entries))
+    spare = entries.spare.words(n_entries)
+    if not histogram_streams.unpack_entries(words, position, end, head, n_bins, offsets, spare, *room):
         raise reader.misfit()
-    return entries.histograms(offsets)
+    return entries.histograms(begin + offsets)
 
 
 def _encode_csr(histograms: Histograms, bin_offsets: np.ndarray, spare: Spare) -> tuple[np.ndarray, ...]:
@@ -132,7 +134,10 @@ def _decode_csr(arrays: tuple[np.ndarray, ...], bin_offsets: np.ndarray, entries
     matrix = (contiguous(array, np.int32) for array in arrays[:4])
     if not kernels.join_features(*matrix, bin_offsets, offsets, bins):
         raise ProtocolError("csr histograms: rows or columns that do not ascend, or leave the features")
-    return Histograms(offsets, bins, values[:, 0].astype(np.int64), values[:, 1].astype(np.int64))
+    begin = entries.end
+    for held, values_of in zip(entries.room(begin, n_entries), (bins, values[:, 0], values[:, 1]), strict=True):
+        held[begin : begin + n_entries] = values_of
+    return entries.histograms(begin + offsets)
 
 
 _CODECS = {"csr": (_encode_csr, _decode_csr), "packed": (_encode_packed, _decode_packed)}

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from psboost.boosting.fixed_point import packed_rows
 from psboost.boosting.histogram import DenseBuilder, HistogramMerger, Histograms, SparseBuilder, Total
 from psboost.errors import ProtocolError
+from psboost.kernels.node_histograms import NodeHistogram
 from tests.naive import gradients as naive_gradients
 from tests.naive import histograms as naive
 
@@ -165,25 +166,37 @@ def test_when_sums_need_pairs():
 
 def merged(parts, n_bins=20):
     """The nodes, as {bin: (grad, hess)}, of [(first bin, Histograms)]; packed or in pairs, as their totals say."""
-    merger = HistogramMerger(n_bins)
+    merger = HistogramMerger(np.array([0, n_bins // 3, n_bins], np.int32))
+    own = []
+    for first_bin, part in parts:
+        begin, n = merger.entries.end, len(part.bins)
+        for held, values in zip(merger.entries.room(begin, n), (part.bins, part.grads, part.hesses), strict=True):
+            held[begin : begin + n] = values
+        own.append((first_bin, merger.entries.histograms(begin + part.offsets)))
     nodes = []
     for node in range(parts[0][1].n_nodes):
         both = []
         for total in (Total(1, 2, None), Total(1, 2, 3)):
-            sums = merger.sum(node, parts, total)
+            sums = merger.sum(node, own, total)
             assert (sums.pairs, sums.total) == (total.size is None, total)
-            pairs = sums.acc.reshape(-1, 2) if sums.pairs else np.stack([sums.acc >> 32, sums.acc & 0xFFFFFFFF], axis=1)
-            both.append({b: tuple(pairs[b].tolist()) for b in np.flatnonzero(pairs[:, 1]).tolist()})
-            assert sums.n_present == len(both[-1])
+            room = NodeHistogram(*(np.empty(2 * n_bins, dtype) for dtype in (np.int32, np.int32, np.int32, np.int64)))
+            end = room.starts[sums.take(np.array([0, n_bins // 3, n_bins], np.int32), 1, room)]
+            held = room.sums[: 2 * end].reshape(-1, 2) if sums.pairs else room.sums[:end]
+            pairs = held if sums.pairs else np.stack([held >> 32, held & 0xFFFFFFFF], axis=1)
+            both.append({b: tuple(sums) for b, sums in zip(room.bins[:end].tolist(), pairs.tolist(), strict=True)})
         assert both[0] == both[1]
         nodes.append(both[0])
     return nodes
 
 
 def test_sums_too_wide_for_their_totals_are_refused():
-    wide = Histograms(np.array([0, 1]), np.zeros(1, np.int32), np.array([2**31]), np.ones(1, np.int64))
+    merger = HistogramMerger(np.array([0, 5], np.int32))
+    for held, value in zip(merger.entries.room(0, 1), (0, 2**31, 1), strict=True):
+        held[0] = value
+    wide = merger.entries.histograms(np.array([0, 1]))
+    room = NodeHistogram(*(np.empty(9, dtype) for dtype in (np.int32, np.int32, np.int32, np.int64)))
     with pytest.raises(ProtocolError, match="sums are not part"):
-        HistogramMerger(5).sum(0, [(0, wide)], Total(5, 5, 5))
+        merger.sum(0, [(0, wide)], Total(5, 5, 5)).take(np.array([0, 5], np.int32), 1, room)
 
 
 @quick

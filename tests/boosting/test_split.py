@@ -1,7 +1,6 @@
 """Split rules, the order of splits, and a finder that keeps histograms over the levels of a tree."""
 
 import itertools
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psboost.boosting.fixed_point import Steps
-from psboost.boosting.histogram import NodeSums, Total
+from psboost.boosting.histogram import HistogramMerger, NodeSums, Total
 from psboost.boosting.split import MIN_GAIN, FeatureRange, Proposals, SplitFinder, SplitRule, better
 from psboost.errors import ProtocolError
 from tests.naive import histograms as naive_histograms
@@ -67,7 +66,7 @@ def sums_of(histogram, total, n_bins, packed):
         acc[bin_] = sums
     if packed:
         return NodeSums((acc[:, 0] << 32) + acc[:, 1], False, Total(*total, sum(map(abs, acc[:, 0].tolist()))))
-    return NodeSums(acc.reshape(-1), True, Total(*total, None), len(histogram))
+    return NodeSums(acc.reshape(-1), True, Total(*total, None))
 
 
 @settings(max_examples=80, deadline=None)
@@ -141,15 +140,20 @@ def test_levels_of_a_tree(seed, min_child_weight, gamma, zeros_count, reg_alpha,
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("child", [{0: (-4, 3)}, {0: (-4, 2), 2: (1, 1)}])
+@pytest.mark.parametrize("child", [{0: (-4, 3)}, {0: (-4, 2), 2: (1, 1)}], ids=["more", "another bin"])
 def test_a_child_that_is_not_part_of_its_parent(child, packed):
     finder = SplitFinder(make_range([1, 2], [2, 2], [(None, None)] * 2), SplitRule(1.0, 0.0, 0.0, 0.0))
     finder.start_tree(STEPS)
     finder.add(sums_of({0: (-4, 2), 1: (4, 2)}, (0, 4), 4, packed=packed))
     finder.find()
     finder.apply([0], [True])
+    merger, (bins, sums) = HistogramMerger(np.array([0, 2, 4], np.int32)), zip(*child.items(), strict=True)
+    columns = zip(merger.entries.room(0, len(child)), (bins, *zip(*sums, strict=True)), strict=True)
+    for held, values in columns:
+        held[: len(child)] = values
+    part = merger.entries.histograms(np.array([0, len(child)]))
     with pytest.raises(ProtocolError, match="not part of its parent"):
-        finder.add(replace(sums_of(child, (-4, 3), 4, packed=packed), n_present=len(child)))
+        finder.add(merger.sum(0, [(0, part)], Total(-4, 3, 4 if packed else None)))
 
 
 def test_no_features():

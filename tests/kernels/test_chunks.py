@@ -61,6 +61,8 @@ def test_load(kernels, nodes, first):
     acc = np.zeros(2 * N_BINS, np.int64)
     kernels.load(bins, sums, first, acc)
     assert [tuple(pair) for pair in acc.reshape(-1, 2).tolist()] == naive.scatter(nodes, N_BINS)[0]
+    kernels.unload(bins, first, acc)
+    assert not acc.any()
 
 
 @WAYS

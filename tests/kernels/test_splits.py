@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psboost.kernels import splits
-from psboost.kernels.histograms import NodeHistogram
+from psboost.kernels.node_histograms import NodeHistogram
 from tests.naive import splits as naive
 from tests.plain import both_ways
 

@@ -1,0 +1,269 @@
+"""Knows how a node's histogram is made of its sums, and shared out to its children; does not know rows, gains or messages.
+
+Sums are in an accumulator (kernels.histograms), packed or in pairs, that holds all bins; or in lists, as they come from
+several blocks, which are added up in an accumulator of a few bins, window by window: to go through one of millions of bins
+is to wait for memory at each.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from psboost.kernels.ascending import first_from
+from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint64, void
+from psboost.kernels.histograms import HALF, LOW, read, write
+
+_1, _2 = uint64(1), uint64(2)
+
+
+class NodeHistogram(NamedTuple):
+    """The histogram of one node over its living features, features ascending.
+
+        features  int32 (n)       [ 2       | 5   | 9        ]
+        starts    int32 (n + 1)   [ 0         3     5          9 ]
+        bins      int32           [ 20 22 23 | 51 52 | 90 91 94 95 ]    ids, ascending
+        sums      int64           the bins' sums, packed or in pairs, hess > 0
+    """
+
+    features: np.ndarray
+    starts: np.ndarray
+    bins: np.ndarray
+    sums: np.ndarray
+
+
+NODE_HISTOGRAM = types.NamedTuple((OUT[int32], OUT[int32], OUT[int32], OUT[int64]), NodeHistogram)
+
+
+class NodeLists(NamedTuple):
+    """One node in several lists of entries, in the same arrays.
+
+        bins    int32           [ 3 7 9 | 0 7 | ... ]     ascending in a list
+        grads   int64
+        hesses  int64           > 0
+        lists   int64 (3 n)     begin, end, and the bin that the list's are counted from; of each list
+    """
+
+    bins: np.ndarray
+    grads: np.ndarray
+    hesses: np.ndarray
+    lists: np.ndarray
+
+
+NODE_LISTS = types.NamedTuple((OUT[int32], OUT[int64], OUT[int64], OUT[int64]), NodeLists)
+_N_SHARING = 7
+
+
+@inline
+def _add_lists(node, first, end, pairs, acc, begins, counts):
+    """Adds what the lists hold of bins first .. end to `acc`, whose slot 0 is bin `first`. Before it, they may hold nothing.
+
+    begins  where each list's entries below `end` are over; they were over below `first`  # OUT
+    counts  counts[0] rises by the bins that became present, counts[1] if a sum is too wide or a bin before `first`  # OUT
+    """
+    n_new, wide = int64(0), int64(0)
+    for i in range(len(begins)):
+        first_bin = node.lists[3 * i + 2]
+        begin, stop = begins[i], first_from(end - first_bin, node.bins, begins[i], node.lists[3 * i + 1])
+        begins[i] = stop
+        to_slot = first_bin - first
+        if begin < stop and node.bins[begin] + to_slot < 0:
+            wide = int64(1)
+            continue
+        for k in range(uint64(begin), uint64(stop)):
+            b, grad, hess = uint64(node.bins[k] + to_slot), node.grads[k], node.hesses[k]
+            if pairs:
+                slot = _2 * b
+                n_new += acc[slot + _1] == 0
+                acc[slot] += grad
+                acc[slot + _1] += hess
+            else:
+                wide |= (grad + HALF) >> int64(32) | hess >> int64(32)
+                n_new += acc[b] & int64(LOW) == 0
+                acc[b] += (grad << int64(32)) + hess
+    counts[0] += n_new
+    counts[1] += wide != 0
+
+
+@inline
+def _clear_lists(node, first, pairs, begins, ends, acc):
+    """Sets the slots of what the lists hold from `begins` to `ends` to 0 again."""
+    for i in range(len(begins)):
+        to_slot = node.lists[3 * i + 2] - first
+        if begins[i] < ends[i] and node.bins[begins[i]] + to_slot >= 0:
+            for k in range(uint64(begins[i]), uint64(ends[i])):
+                b = uint64(node.bins[k] + to_slot)
+                if pairs:
+                    acc[_2 * b] = 0
+                    acc[_2 * b + _1] = 0
+                else:
+                    acc[b] = 0
+
+
+@inline
+def _take_features(bin_offsets, begin_feature, end_feature, acc, first, pairs, least, node, state):
+    """`take` of some features; `acc` begins with bin `first`. `state` (OUT): features and bins written before."""
+    n_living, at = state[0], state[1]
+    for feature in range(begin_feature, end_feature):
+        begin, stored = at, int64(0)
+        for b in range(bin_offsets[feature], bin_offsets[feature + 1]):
+            grad, hess = read(acc, pairs, b - first)
+            if hess != 0:
+                node.bins[at] = b
+                write(grad, hess, pairs, at, node.sums)
+                stored += hess
+                at += 1
+        if stored >= least:
+            node.features[n_living] = feature
+            n_living += 1
+            node.starts[n_living] = at
+        else:
+            at = begin
+    state[0], state[1] = n_living, at
+
+
+@kernel(int64(IN[int32], IN[int64], boolean, int64, NODE_HISTOGRAM))
+def take(bin_offsets, acc, pairs, least, node):
+    """Writes to `node` what is present of all features whose hesses come to `least` (D3); returns how many features."""
+    state = np.zeros(2, np.int64)
+    node.starts[0] = 0
+    _take_features(bin_offsets, 0, len(bin_offsets) - 1, acc, 0, pairs, least, node, state)
+    return state[0]
+
+
+@kernel(int64(IN[int32], NODE_LISTS, boolean, OUT[int64], int64, NODE_HISTOGRAM))
+def take_lists(bin_offsets, lists, pairs, acc, least, node):
+    """`take` of what the lists come to; -1 if one holds a sum that is too wide, or another bin.
+
+    acc  slots for as many bins as a window is to have, and one feature has at most: all 0, as they will be again  # OUT
+    """
+    state, counts, begins, done = np.zeros(2, np.int64), np.zeros(2, np.int64), lists.lists[::3].copy(), int64(0)
+    window = len(acc) >> int64(pairs)
+    node.starts[0] = 0
+    while done < len(bin_offsets) - 1:
+        first, end_feature = int64(bin_offsets[done]), done + 1
+        while end_feature < len(bin_offsets) - 1 and bin_offsets[end_feature + 1] - first <= window:
+            end_feature += 1
+        end = int64(bin_offsets[end_feature])
+        _add_lists(lists, first, end, pairs, acc, begins, counts)
+        _take_features(bin_offsets, done, end_feature, acc, first, pairs, least, node, state)
+        acc[: (end - first) << int64(pairs)] = 0
+        done = end_feature
+    for i in range(len(begins)):
+        counts[1] += begins[i] < lists.lists[3 * i + 1]
+    return state[0] if counts[1] == 0 else int64(-1)
+
+
+@inline
+def _share_packed(begin, end, acc, first, at, rest, node, child):
+    """share_out's work on one feature, all sums packed: the halves need not be taken apart. Returns the new ends
+    at and rest, the children's sums of hess, and the number of bins where the child has more than the node."""
+    child_stored, rest_stored = int64(0), int64(0)
+    for k in range(uint64(begin), uint64(end)):
+        b = node.bins[k]
+        value = acc[uint64(b - first)]
+        other = node.sums[k] - value
+        child.bins[uint64(at)], child.sums[uint64(at)] = b, value
+        node.bins[uint64(rest)], node.sums[uint64(rest)] = b, other
+        at += value != 0
+        rest += other != 0
+        child_stored += value & int64(LOW)
+        rest_stored += other & int64(LOW)
+    # The node's own come to less than 2^32. A child that has more in a bin leaves the rest 2^32 - what it has more.
+    return at, rest, child_stored, rest_stored, (child_stored + rest_stored) >> int64(32)
+
+
+@inline
+def _share_pairs(begin, end, acc, first, forms, at, rest, node, child):
+    """The same in any forms."""
+    child_stored, rest_stored, n_wrong = int64(0), int64(0), int64(0)
+    for k in range(uint64(begin), uint64(end)):
+        b = node.bins[k]
+        grad, hess = read(acc, forms[1], b - first)
+        node_grad, node_hess = read(node.sums, forms[0], k)
+        other = node_hess - hess
+        child.bins[uint64(at)] = b
+        write(grad, hess, forms[1], at, child.sums)
+        node.bins[uint64(rest)] = b
+        write(node_grad - grad, other, forms[2], rest, node.sums)
+        at += hess != 0
+        rest += other != 0
+        n_wrong += other < 0
+        child_stored += hess
+        rest_stored += other
+    return at, rest, child_stored, rest_stored, n_wrong
+
+
+@inline
+def _share_features(node, begin_feature, end_feature, acc, first, forms, least, child, state):
+    """`share_out` of some of the node's features, of which the first begins at state[6]; `acc` begins with bin `first`."""
+    n_child, n_rest, n_taken, n_wrong, at, rest, begin = state[0], state[1], state[2], state[3], state[4], state[5], state[6]
+    for i in range(begin_feature, end_feature):
+        feature, end = node.features[i], int64(node.starts[i + 1])
+        child_begin, rest_begin = at, rest
+        if forms[0]:
+            at, rest, child_stored, rest_stored, wrong = _share_pairs(
+                begin, end, acc, first, forms, at, rest, node, child
+            )
+        else:
+            at, rest, child_stored, rest_stored, wrong = _share_packed(begin, end, acc, first, at, rest, node, child)
+        n_wrong += wrong
+        n_taken += at - child_begin
+        if child_stored >= least:
+            child.features[n_child] = feature
+            n_child += 1
+            child.starts[n_child] = at
+        else:
+            at = child_begin
+        if rest_stored >= least:
+            node.features[n_rest] = feature
+            n_rest += 1
+            node.starts[n_rest] = rest
+        else:
+            rest = rest_begin
+        begin = end
+    state[0], state[1], state[2], state[3], state[4], state[5], state[6] = n_child, n_rest, n_taken, n_wrong, at, rest, begin
+
+
+@kernel(void(NODE_HISTOGRAM, IN[int64], IN[boolean], int64, NODE_HISTOGRAM, OUT[int64]))
+def share_out(node, acc, forms, least, child, counts):
+    """Shares a node's histogram out to two children: `acc` holds one's sums, the other has the rest (node - child).
+
+    The one is written to `child`; the other takes the node's own place, which it cannot outgrow: each is written
+    without a test, and moved on from if it is present. Features whose hesses do not come to `least` are left out.
+
+    node    the node's histogram, then the other child's                                    # OUT
+    forms   whether the sums of the node, of the child (and acc), of the other are pairs: the last two
+            only where the first are
+    child   room for as much as the node holds                                              # OUT
+    counts  features of the child and of the other; bins where the child has more than the node  # OUT
+    """
+    state = np.zeros(_N_SHARING, np.int64)
+    child.starts[0] = 0
+    _share_features(node, 0, len(node.features), acc, 0, forms, least, child, state)
+    counts[0], counts[1], counts[2] = state[0], state[1], state[3]
+
+
+@kernel(void(NODE_HISTOGRAM, NODE_LISTS, IN[boolean], OUT[int64], int64, NODE_HISTOGRAM, OUT[int64]))
+def share_out_lists(node, lists, forms, acc, least, child, counts):
+    """`share_out` where the one child is what the lists come to.
+
+    Bins that are not the node's, and sums that are too wide, are also counted in counts[2].
+
+    acc  as take_lists wants it  # OUT
+    """
+    state, added, begins = np.zeros(_N_SHARING, np.int64), np.zeros(2, np.int64), lists.lists[::3].copy()
+    n_features, window, done = len(node.features), len(acc) >> int64(forms[1]), int64(0)
+    child.starts[0] = 0
+    while done < n_features:
+        first, end_feature = int64(node.bins[state[6]]), done + 1
+        while end_feature < n_features and node.bins[node.starts[end_feature + 1] - 1] - first < window:
+            end_feature += 1
+        end = int64(node.bins[node.starts[end_feature] - 1]) + 1
+        before = begins.copy()
+        _add_lists(lists, first, end, forms[1], acc, begins, added)
+        _share_features(node, done, end_feature, acc, first, forms, least, child, state)
+        _clear_lists(lists, first, forms[1], before, begins, acc)
+        done = end_feature
+    for i in range(len(begins)):
+        added[1] += begins[i] < lists.lists[3 * i + 1]
+    counts[0], counts[1], counts[2] = state[0], state[1], state[3] + added[1] + int64(added[0] != state[2])
