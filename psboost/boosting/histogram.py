@@ -150,7 +150,8 @@ class Spare:
 
 
 class Entries:
-    """Memory for the entries of lists of histograms, one behind the other, and to work in; kept for the next ones.
+    """Memory for the entries of lists of histograms, one behind the other; for their packed bytes, and to work in; kept for
+    the next ones.
 
     arrays  bins, grads, hesses
     end     behind the last list
@@ -158,7 +159,7 @@ class Entries:
 
     def __init__(self):
         self.arrays, self.end = [np.empty(0, dtype) for dtype in _DTYPES], 0
-        self.spare = Spare()
+        self.spare, self.packed = Spare(), Spare()
 
     def room(self, at: int, n: int) -> list[np.ndarray]:
         """The arrays with room for n entries from `at` on; those before it stay."""

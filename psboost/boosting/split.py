@@ -171,11 +171,15 @@ class _Node:
 
 
 class _Room:
-    """Memory for the histograms of one tree's nodes, kept for the next tree: new memory is slow to touch first."""
+    """Memory for the histograms of one tree's nodes, kept for the next tree: new memory is slow to touch first.
+
+    It is made in blocks that each hold a root, and so any node: none is too small for what comes in another order.
+    """
 
     _LEAST = 1 << 16
 
     def __init__(self):
+        self._sizes = [self._LEAST] * 3  # of a block: features, bins, slots
         self._blocks: list[NodeHistogram] = []
         self.clear()
 
@@ -184,22 +188,25 @@ class _Room:
 
     def take(self, n_features: int, n_bins: int, pairs: bool) -> NodeHistogram:
         """Space for so many features and bins, until `keep` is told how many of them are used."""
-        n_slots = n_bins * (1 + pairs)
-        while self._at < len(self._blocks):
-            block = self._blocks[self._at]
-            feature_end, entry_end, slot_end = self._feature + n_features, self._entry + n_bins, self._slot + n_slots
-            if feature_end < len(block.starts) and entry_end <= len(block.bins) and slot_end <= len(block.sums):
-                return NodeHistogram(
-                    block.features[self._feature : feature_end],
-                    block.starts[self._feature : feature_end + 1],
-                    block.bins[self._entry : entry_end],
-                    block.sums[self._slot : slot_end],
-                )
+        sizes = [n_features + 1, n_bins, n_bins * (1 + pairs)]
+        if any(size > held for size, held in zip(sizes, self._sizes, strict=True)):  # a root like none before
+            self._sizes, self._blocks = [*map(max, sizes, self._sizes)], []
+            self.clear()
+        ends = [begin + size for begin, size in zip((self._feature, self._entry, self._slot), sizes, strict=True)]
+        if any(end > held for end, held in zip(ends, self._sizes, strict=True)):
             self._at, self._feature, self._entry, self._slot = self._at + 1, 0, 0, 0
-        sizes = [max(size, self._LEAST) for size in (n_features + 1, n_features + 1, n_bins, n_slots)]
-        types = [np.int32, np.int32, np.int32, np.int64]
-        self._blocks.append(NodeHistogram(*map(np.empty, sizes, types)))
-        return self.take(n_features, n_bins, pairs)
+            ends = sizes
+        if self._at == len(self._blocks):
+            n_starts, n_entries, n_slots = self._sizes
+            types = [np.int32, np.int32, np.int32, np.int64]
+            self._blocks.append(NodeHistogram(*map(np.empty, (n_starts, n_starts, n_entries, n_slots), types)))
+        block = self._blocks[self._at]
+        return NodeHistogram(
+            block.features[self._feature : ends[0] - 1],
+            block.starts[self._feature : ends[0]],
+            block.bins[self._entry : ends[1]],
+            block.sums[self._slot : ends[2]],
+        )
 
     def keep(self, node: NodeHistogram) -> None:
         """What was taken last, cut to what is used of it, stays until `clear`."""

@@ -17,7 +17,7 @@ from psboost.kernels.classes import (
     part_of,
     unpack_classes,
 )
-from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint8, uint64
+from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint64
 from psboost.kernels.packing import (
     BLOCK,
     CORRUPT,
@@ -33,6 +33,7 @@ from psboost.kernels.packing import (
 PLAIN, IN_PAIRS = np.uint64(0), np.uint64(64)  # forms of sums; above every shift
 _FORM_BYTES = 2  # IN_PAIRS lengthens the first stream by so many at most
 _FEW = 1 << 11  # entries: both forms are quick to make
+SPARE = 4  # words an entry
 _MOST_SLOTS = 1 << 18  # of 4 bytes; more do not stay in a core's cache
 _0, _1, _3, _62, _63 = (np.uint64(k) for k in (0, 1, 3, 62, 63))
 
@@ -89,13 +90,10 @@ def _sums(spare, at, n):
     return spare[at : at + n].view(np.int64), spare[at + n : end].view(np.int64), end
 
 
-_PAIRED = types.Tuple((types.Array(uint64, 1, "C"), int64, boolean))
-
-
-@kernel(_PAIRED(IN[int64], IN[int64], uint64, uint64, OUT[uint64]))
+@kernel(types.Tuple((int64, int64, boolean))(IN[int64], IN[int64], uint64, uint64, OUT[uint64]))
 def _pack_in_pairs(grads, hesses, grad_shift, hess_shift, spare):
-    """The form IN_PAIRS as words of `spare` (OUT), its number of bytes, -1 if it is not worth trying, and whether it is
-    surely the smaller one: by what it saves, about, and what it adds."""
+    """From which word of `spare` (OUT) on the form IN_PAIRS is, its number of bytes, -1 if it is not worth trying, and
+    whether it is surely the smaller one: by what it saves, about, and what it adds."""
     n_entries = len(grads)
     n_slots = 2
     while n_slots <= 2 * n_entries and n_slots < _MOST_SLOTS:
@@ -116,7 +114,7 @@ def _pack_in_pairs(grads, hesses, grad_shift, hess_shift, spare):
     n_bits = measure_classes(classes, lengths)
     n_saved = pairs.count_saved_bits(counts, ranks, keys, grad_shift, hess_shift)
     if n_ranked == 0 or (n_entries > _FEW and 5 * n_saved < 4 * n_bits):
-        return spare[:0], np.int64(-1), False
+        return 0, -1, False
     n_others = kinds[1]
     codes, at = spare[at : at + n_ranked + 1], at + n_ranked + 1
     code_small(lengths, codes)
@@ -137,27 +135,27 @@ def _pack_in_pairs(grads, hesses, grad_shift, hess_shift, spare):
             position = end_part(part, n_entries, first, before, position, words)
     position = _pack_codes(ranked_grads[:n_ranked], ranked_hesses[:n_ranked], grad_shift, hess_shift, position, words)
     position = _pack_codes(other_grads[:n_others], other_hesses[:n_others], grad_shift, hess_shift, position, words)
-    return words, np.int64(position >> _3), n_entries > _FEW and 4 * n_saved > 5 * n_bits
+    return at, np.int64(position >> _3), n_entries > _FEW and 4 * n_saved > 5 * n_bits
 
 
-@kernel(types.Array(uint8, 1, "C")(IN[int64], IN[int32], IN[int64], IN[int64], OUT[uint64]))
+@kernel(types.UniTuple(int64, 3)(IN[int64], IN[int32], IN[int64], IN[int64], OUT[uint64]))
 def pack_histograms(offsets, bins, grads, hesses, spare):
-    """The bytes of the histograms of nodes; none if a node's bins do not ascend. All hesses must be above 0.
+    """The histograms of nodes, in two pieces of the bytes of `spare`: how many the first one has, from the start on; where
+    the second begins, and how many it has. -1 if a node's bins do not ascend. All hesses must be above 0.
 
     spare  spare_words of them, to work in: new memory for them would be a third of the time  # OUT
     """
     n_nodes, n_entries = len(offsets) - 1, len(bins)
-    n_front = _front(n_nodes, n_entries)
-    front, rest = spare[:n_front], spare[n_front:]
+    n_front, n_plain = _front(n_nodes, n_entries), _room(2 * n_entries, 2)
+    front, plain, rest = spare[:n_front], spare[n_front : n_front + n_plain], spare[n_front + n_plain :]
     grad_shift, hess_shift = _common_zeros(grads), _common_zeros(hesses)
-    n_plain = _room(2 * n_entries, 2)
-    form, (sums, n_bytes, is_smaller) = IN_PAIRS, _pack_in_pairs(grads, hesses, grad_shift, hess_shift, rest[n_plain:])
+    form, (begin, n_bytes, is_smaller) = IN_PAIRS, _pack_in_pairs(grads, hesses, grad_shift, hess_shift, rest)
+    begin += n_front + n_plain
     if not is_smaller:
-        plain = rest[:n_plain]
         plain[0] = _0
-        n_plain = np.int64(_pack_codes(grads, hesses, grad_shift, hess_shift, _0, plain) >> _3)
-        if n_bytes < 0 or n_bytes + _FORM_BYTES >= n_plain:
-            form, sums, n_bytes = PLAIN, plain, n_plain
+        n_bytes_plain = np.int64(_pack_codes(grads, hesses, grad_shift, hess_shift, _0, plain) >> _3)
+        if n_bytes < 0 or n_bytes + _FORM_BYTES >= n_bytes_plain:
+            form, begin, n_bytes = PLAIN, n_front, n_bytes_plain
     front[0] = _0
     head, sizes = np.empty(3, np.uint64), np.empty(n_nodes, np.uint64)
     head[0], head[1], head[2] = np.uint64(n_nodes), grad_shift, hess_shift + form
@@ -166,12 +164,8 @@ def pack_histograms(offsets, bins, grads, hesses, spare):
     position = pack_blocks(sizes, pack_blocks(head, _0, front), front)
     position = pack_gaps(offsets, bins, position, front)
     if position == CORRUPT:
-        return np.empty(0, np.uint8)
-    n_before = np.int64(position >> _3)
-    packed = np.empty(n_before + n_bytes, np.uint8)
-    packed[:n_before] = front.view(np.uint8)[:n_before]
-    packed[n_before:] = sums.view(np.uint8)[:n_bytes]
-    return packed
+        return -1, 0, 0
+    return np.int64(position >> _3), 8 * begin, n_bytes
 
 
 @inline
@@ -180,10 +174,10 @@ def _fits(n_values, end_position):
     return n_values <= np.uint64(BLOCK) * (end_position >> _3)
 
 
-@kernel(uint64(IN[uint64], uint64, uint64, uint64, uint64, OUT[int64], OUT[int64]))
-def _unpack_codes(words, position, end_position, grad_shift, hess_shift, grads, hesses):
-    """The position after two streams, CORRUPT if they do not fit."""
-    codes = np.empty(len(grads), np.uint64)
+@kernel(uint64(IN[uint64], uint64, uint64, uint64, uint64, OUT[uint64], OUT[int64], OUT[int64]))
+def _unpack_codes(words, position, end_position, grad_shift, hess_shift, spare, grads, hesses):
+    """The position after two streams, CORRUPT if they do not fit. `spare` (OUT): as many words, to work in."""
+    codes = spare[: len(grads)]
     position = unpack_blocks(words, position, end_position, codes)
     if position == CORRUPT or not unfold_signs(codes, grad_shift, grads):
         return CORRUPT
@@ -220,32 +214,34 @@ def unpack_sizes(words, position, end_position, n_bins, offsets):
 @kernel(boolean(IN[uint64], uint64, uint64, IN[uint64], uint64, IN[int64], OUT[uint64], OUT[int32], OUT[int64], OUT[int64]))
 def unpack_entries(words, position, end_position, head, n_bins, offsets, spare, bins, grads, hesses):
     """Whether the streams after the sizes are what pack_histograms writes; `bins`, `grads`, `hesses` (OUT). `spare` (OUT):
-    as many words as there are entries, to work in."""
-    grad_shift, hess_shift, gaps = head[1], head[2] & ~IN_PAIRS, spare[: len(bins)]
+    SPARE words for each entry, to work in."""
+    n_entries = len(bins)
+    grad_shift, hess_shift, gaps = head[1], head[2] & ~IN_PAIRS, spare[:n_entries]
     position = unpack_blocks(words, position, end_position, gaps)
     if position == CORRUPT or not add_gaps(offsets, gaps, n_bins, bins):
         return False
     if head[2] & IN_PAIRS == _0:
-        return _unpack_codes(words, position, end_position, grad_shift, hess_shift, grads, hesses) == end_position
+        return _unpack_codes(words, position, end_position, grad_shift, hess_shift, gaps, grads, hesses) == end_position
     sizes = np.empty(2, np.uint64)
     position = unpack_blocks(words, position, end_position, sizes)
-    if position == CORRUPT or not _fits(sizes[0], end_position) or not _fits(sizes[1], end_position):
+    if position == CORRUPT or sizes[0] > np.uint64(n_entries) or sizes[1] > np.uint64(n_entries) - sizes[0]:
         return False
-    if np.uint64(len(bins)) > end_position - position:  # a mark is a bit at least
+    if np.uint64(n_entries) > end_position - position:  # a mark is a bit at least
         return False
     marks = gaps
     position = unpack_classes(words, position, end_position, marks)
     if position == CORRUPT:
         return False
     n_others, n_sent = np.int64(sizes[1]), np.int64(sizes[0] + sizes[1])
-    sent_grads, sent_hesses = np.empty(n_sent, np.int64), np.empty(n_sent, np.int64)
+    codes = spare[n_entries : 2 * n_entries]
+    sent_grads, sent_hesses, _ = _sums(spare, 2 * n_entries, n_sent)
     position = _unpack_codes(
-        words, position, end_position, grad_shift, hess_shift, sent_grads[n_others:], sent_hesses[n_others:]
+        words, position, end_position, grad_shift, hess_shift, codes, sent_grads[n_others:], sent_hesses[n_others:]
     )
     if position == CORRUPT:
         return False
     position = _unpack_codes(
-        words, position, end_position, grad_shift, hess_shift, sent_grads[:n_others], sent_hesses[:n_others]
+        words, position, end_position, grad_shift, hess_shift, codes, sent_grads[:n_others], sent_hesses[:n_others]
     )
     return position == end_position and pairs.join_pairs(marks, sizes[1], sent_grads, sent_hesses, grads, hesses)
 

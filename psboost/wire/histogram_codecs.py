@@ -67,20 +67,22 @@ def _encode_packed(histograms: Histograms, bin_offsets: np.ndarray, spare: Spare
     pairs have a rank and how many entries are marked 0, marks by class, grads and hesses of the former by rank, grads and
     hesses of the latter.
     """
-    n_words = int(histogram_streams.spare_words(histograms.n_nodes, len(histograms.bins)))
-    packed = histogram_streams.pack_histograms(
+    words = spare.words(int(histogram_streams.spare_words(histograms.n_nodes, len(histograms.bins))))
+    n_first, begin, n_second = histogram_streams.pack_histograms(
         contiguous(histograms.offsets, np.int64), contiguous(histograms.bins, np.int32),
-        contiguous(histograms.grads, np.int64), contiguous(histograms.hesses, np.int64), spare.words(n_words),
+        contiguous(histograms.grads, np.int64), contiguous(histograms.hesses, np.int64), words,
     )  # fmt: skip
-    if not len(packed):
+    if n_first < 0:
         raise ValueError("bins must ascend strictly within a node")
+    held, packed = words.view(np.uint8), np.empty(n_first + n_second, np.uint8)
+    packed[:n_first], packed[n_first:] = held[:n_first], held[begin : begin + n_second]
     return (packed,)
 
 
 def _decode_packed(arrays: tuple[np.ndarray, ...], bin_offsets: np.ndarray, entries: Entries) -> Histograms:
     if len(arrays) != 1:
         raise ProtocolError(f"packed histograms: expected 1 array, got {len(arrays)}")
-    reader = StreamReader(arrays[0], "packed histograms")
+    reader = StreamReader(arrays[0], "packed histograms", entries.packed.words)
     words, end, n_bins, head = reader.words, reader.n_bits, int(bin_offsets[-1]), np.empty(3, np.uint64)
     position = histogram_streams.unpack_head(words, end, head)
     if position == kernels.CORRUPT:
@@ -91,7 +93,7 @@ def _decode_packed(arrays: tuple[np.ndarray, ...], bin_offsets: np.ndarray, entr
         raise reader.misfit()
     begin, n_entries = entries.end, int(offsets[-1])
     room = (held[begin : begin + n_entries] for held in entries.room(begin, n_entries))
-    spare = entries.spare.words(n_entries)
+    spare = entries.spare.words(histogram_streams.SPARE * n_entries)
     if not histogram_streams.unpack_entries(words, position, end, head, n_bins, offsets, spare, *room):
         raise reader.misfit()
     return entries.histograms(begin + offsets)

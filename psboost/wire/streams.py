@@ -4,6 +4,8 @@ Streams lie one behind the other in one array of bytes. A reader's bytes come fr
 those that no packing function writes are a ProtocolError.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from psboost.errors import ProtocolError
@@ -36,12 +38,15 @@ def pack_streams(*streams: np.ndarray, by_class: np.ndarray | None = None) -> np
 class StreamReader:
     """Takes streams from packed bytes, in the order in which they were packed."""
 
-    def __init__(self, packed: np.ndarray, what: str):
+    def __init__(self, packed: np.ndarray, what: str, room: Callable[[int], np.ndarray] | None = None):
+        """`room(n)` gives n words or more that the bytes may be copied to; None: new ones."""
         packed = np.asarray(packed)
         if packed.dtype != np.uint8 or packed.ndim != 1:
             raise ProtocolError(f"{what}: expected bytes, got {packed.dtype} of shape {packed.shape}")
         # aligned, and a word longer, as the kernel needs it
-        self.words = np.zeros(len(packed) // 8 + 2, np.uint64)
+        n_words = len(packed) // 8 + 2
+        self.words = np.empty(n_words, np.uint64) if room is None else room(n_words)[:n_words]
+        self.words[-2:] = 0
         self.words.view(np.uint8)[: len(packed)] = packed
         self.n_bits = np.uint64(8 * len(packed))
         self.position = np.uint64(0)
