@@ -114,7 +114,9 @@ class Role:
         if len(held) < len(senders):
             return None
         self._gathered[key[0]] = key[1]
-        arrived = self._waiting.pop(key) if self._make is None else self._made
+        arrived = self._waiting.pop(key)
+        if self._make is not None:
+            arrived = self._made
         self._wanted, self._make, self._made = None, None, {}
         return arrived
 

@@ -1,6 +1,8 @@
 """A role waits for messages in any order: early, twice, late, from strangers; and ends when it is told to."""
 
+import gc
 import itertools
+import weakref
 from dataclasses import dataclass
 
 import pytest
@@ -200,3 +202,28 @@ def test_an_error_in_a_role_comes_out():
     role.start()
     with pytest.raises(ValueError, match="broken"):
         role.handle("a", Ask())
+
+
+class Maker(Adder):
+    """Makes a number of each message."""
+
+    def run(self):
+        total = 0
+        for tree, level in STEPS:
+            total += sum((yield from self.gather(Ask, self._friends, tree=tree, level=level, make=lambda _, it: it.value)))
+        return total
+
+
+def test_messages_are_not_kept_once_they_were_heard():
+    for kind in (Adder, Maker):
+        role, heard = kind(), []
+        role.start()
+        for i, step in enumerate(STEPS):
+            for k, name in enumerate("ab", start=1):
+                message = ask(*step, 10**i * k)
+                heard.append(weakref.ref(message))
+                role.handle(name, message)
+            del message
+            gc.collect()
+            assert [message() for message in heard[:-2]] == [None] * (len(heard) - 2)
+        assert role.result == 3333
