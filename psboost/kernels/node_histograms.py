@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from psboost.kernels import eights
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint64, void
 from psboost.kernels.histograms import HALF, LOW, read, write
@@ -157,8 +158,11 @@ def take_lists(bin_offsets, lists, pairs, acc, least, node):
 def _share_packed(begin, end, acc, first, at, rest, node, child):
     """share_out's work on one feature, all sums packed: the halves need not be taken apart. Returns the new ends
     at and rest, the children's sums of hess, and the number of bins where the child has more than the node."""
-    child_stored, rest_stored = int64(0), int64(0)
-    for k in range(uint64(begin), uint64(end)):
+    n_eights = (end - begin) >> 3 if eights.CAN else 0
+    at, rest, child_stored, rest_stored = eights.share_eights(
+        begin, n_eights, first, node.bins, node.sums, acc, at, rest, child.bins, child.sums
+    )
+    for k in range(uint64(begin + 8 * n_eights), uint64(end)):
         b = node.bins[k]
         value = acc[uint64(b - first)]
         other = node.sums[k] - value

@@ -135,6 +135,39 @@ def test_share_out(kernels, parent, least, forms, data):
 
 
 @WAYS
+@settings(max_examples=30, deadline=None)
+@given(
+    st.integers(0, 2**32), st.lists(st.integers(0, 40), min_size=1, max_size=5), st.floats(0, 1), st.sampled_from([1, 400])
+)  # fmt: skip
+def test_features_of_many_bins(kernels, seed, sizes, share, least):
+    """Which are looked at eight bins at once, and what is left over one by one."""
+    rng, offsets = np.random.default_rng(seed), np.cumsum([0, *sizes]).astype(np.int32)
+    n_bins, least = int(offsets[-1]), int(least)
+    parent = {b: (int(rng.integers(-99, 99)), int(rng.integers(1, 99))) for b in range(n_bins) if rng.random() < 0.9}
+    child = {}
+    for b, (grad, hess) in parent.items():
+        if rng.random() < share:
+            taken = int(rng.choice([1, hess]))
+            child[b] = (grad if taken == hess else 3, taken)
+    rooms = [
+        node_histograms.NodeHistogram(*(np.empty(n_bins + 6, dtype) for dtype in (np.int32, np.int32, np.int32, np.int64)))
+        for _ in range(2)
+    ]
+    accs = np.zeros((2, n_bins), np.int64)
+    for acc, histogram in zip(accs, (parent, child), strict=True):
+        for b, (grad, hess) in histogram.items():
+            acc[b] = (grad << 32) + hess
+    n_living = kernels.take(offsets, accs[0], False, 1, rooms[0])
+    node, counts = cut(rooms[0], n_living, False), np.zeros(3, np.int64)
+    one = node_histograms.NodeHistogram(*(array[: len(own)] for array, own in zip(rooms[1], node, strict=True)))
+    kernels.share_out(node, accs[1], np.zeros(3, bool), least, one, counts)
+    rest = naive.subtract(parent, child)
+    assert node_dict(cut(one, counts[0], False), False) == naive.by_feature(child, offsets.tolist(), least)
+    assert node_dict(cut(node, counts[1], False), False) == naive.by_feature(rest, offsets.tolist(), least)
+    assert counts[2] == 0
+
+
+@WAYS
 @pytest.mark.parametrize("pairs", [False, True])
 def test_share_out_counts_what_cannot_be(kernels, pairs):
     node, _ = as_node({0: (5, 4), 1: (5, 4), 3: (1, 1)}, pairs, kernels)

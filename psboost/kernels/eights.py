@@ -1,0 +1,121 @@
+"""Knows how eight slots of a histogram are looked at in one go, those that are present moved together; does not know nodes.
+
+Written as LLVM's own vectors. Where a processor has no instruction that moves chosen lanes together (AVX-512's compress),
+one by one is as quick: CAN says whether to take eight at once.
+"""
+
+from llvmlite import binding, ir
+from numba.core import cgutils
+from numba.extending import intrinsic, overload
+
+from psboost.kernels.compile import int64, types
+
+CAN = bool(binding.get_host_cpu_features().get("avx512f", False))
+_LANES, _LOW = 8, 0xFFFFFFFF
+_INT, _SLOT, _NUMBER = ir.IntType(8), ir.IntType(64), ir.IntType(32)
+_SLOTS, _NUMBERS, _BITS = (ir.VectorType(kind, _LANES) for kind in (_SLOT, _NUMBER, ir.IntType(1)))
+
+
+def share_eights(begin, n, first, node_bins, node_sums, acc, at, rest, child_bins, child_sums):
+    """Shares 8 n packed slots of a node, from `begin` on, out to two children, as kernels.node_histograms.share_out does.
+
+    The one has what is in `acc`, bin b in slot b - first; it goes to child_bins and child_sums from `at` on. The other's
+    goes to node_bins and node_sums from `rest` on, which is not above `begin`. Eight of each are written where fewer are
+    present. Returns the new `at` and `rest`, and what the hesses of both children come to.
+    """
+    child_stored = rest_stored = 0
+    for k in range(begin, begin + 8 * n):
+        b = node_bins[k]
+        value = acc[b - first]
+        other = node_sums[k] - value
+        child_bins[at], child_sums[at] = b, value
+        node_bins[rest], node_sums[rest] = b, other
+        at += int(value != 0)
+        rest += int(other != 0)
+        child_stored += int(value) & _LOW
+        rest_stored += int(other) & _LOW
+    return at, rest, child_stored, rest_stored
+
+
+@intrinsic
+def _share_eights(typing_context, begin, n, first, node_bins, node_sums, acc, at, rest, child_bins, child_sums):
+    def generate(context, builder, signature, args):
+        begin_, n_, first_, *_, at_, rest_, _, _ = args
+        data = [
+            cgutils.create_struct_proxy(kind)(context, builder, value=value).data if isinstance(kind, types.Array) else None
+            for kind, value in zip(signature.args, args, strict=True)
+        ]
+        bins_of_node, sums_of_node, slots, bins_of_child, sums_of_child = data[3], data[4], data[5], data[8], data[9]
+        nothing = ir.Constant(_SLOTS, None)
+        ends = [_variable(builder, value) for value in (at_, rest_)]
+        stored = [_variable(builder, nothing) for _ in ends]
+        low, first_of_lanes = _spread(builder, ir.Constant(_SLOT, _LOW)), _spread(builder, first_)
+        with cgutils.for_range(builder, n_) as loop:
+            k = builder.add(begin_, builder.shl(loop.index, ir.Constant(_SLOT, 3)))
+            bins, sums = _load(builder, bins_of_node, k, _NUMBERS), _load(builder, sums_of_node, k, _SLOTS)
+            places = builder.sub(builder.zext(bins, _SLOTS), first_of_lanes)
+            values = ir.Constant(_SLOTS, ir.Undefined)
+            for lane in range(_LANES):
+                place = builder.extract_element(places, ir.Constant(_NUMBER, lane))
+                value = builder.load(builder.gep(slots, [place]))
+                values = builder.insert_element(values, value, ir.Constant(_NUMBER, lane))
+            both = values, builder.sub(sums, values)
+            to = (bins_of_child, sums_of_child), (bins_of_node, sums_of_node)
+            for end, total, here, (to_bins, to_sums) in zip(ends, stored, both, to, strict=True):
+                is_present, begins = builder.icmp_unsigned("!=", here, nothing), builder.load(end)
+                _store(builder, to_bins, begins, _together(builder, bins, is_present))
+                _store(builder, to_sums, begins, _together(builder, here, is_present))
+                n_present = builder.zext(builder.ctpop(builder.bitcast(is_present, _INT)), _SLOT)
+                builder.store(builder.add(begins, n_present), end)
+                builder.store(builder.add(builder.load(total), builder.and_(here, low)), total)
+        sums = [_sum(builder, builder.load(total)) for total in stored]
+        return context.make_tuple(builder, signature.return_type, [*map(builder.load, ends), *sums])
+
+    arguments = begin, n, first, node_bins, node_sums, acc, at, rest, child_bins, child_sums
+    return types.UniTuple(int64, 4)(*arguments), generate
+
+
+@overload(share_eights)
+def _compiled_share_eights(begin, n, first, node_bins, node_sums, acc, at, rest, child_bins, child_sums):
+    def compiled(begin, n, first, node_bins, node_sums, acc, at, rest, child_bins, child_sums):
+        return _share_eights(
+            int64(begin), int64(n), int64(first), node_bins, node_sums, acc, int64(at), int64(rest), child_bins, child_sums
+        )
+
+    return compiled
+
+
+def _variable(builder, value):
+    """A place that holds `value` each time that the code comes by: it is made once."""
+    place = cgutils.alloca_once(builder, value.type)
+    builder.store(value, place)
+    return place
+
+
+def _spread(builder, value):
+    """A vector with `value` in each lane."""
+    nothing = ir.Constant(_SLOTS, ir.Undefined)
+    first = builder.insert_element(nothing, value, ir.Constant(_NUMBER, 0))
+    return builder.shuffle_vector(first, nothing, ir.Constant(_NUMBERS, None))
+
+
+def _load(builder, data, at, kind):
+    return builder.load(builder.bitcast(builder.gep(data, [at]), kind.as_pointer()), align=kind.element.width // 8)
+
+
+def _store(builder, data, at, vector):
+    place = builder.bitcast(builder.gep(data, [at]), vector.type.as_pointer())
+    builder.store(vector, place, align=vector.type.element.width // 8)
+
+
+def _together(builder, vector, chosen):
+    """The chosen lanes, side by side from the first one on."""
+    kind = vector.type
+    name = f"llvm.experimental.vector.compress.v{_LANES}i{kind.element.width}"
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind, _BITS, kind]), name)
+    return builder.call(function, [vector, chosen, ir.Constant(kind, ir.Undefined)])
+
+
+def _sum(builder, vector):
+    name = f"llvm.vector.reduce.add.v{_LANES}i64"
+    return builder.call(cgutils.get_or_insert_function(builder.module, ir.FunctionType(_SLOT, [_SLOTS]), name), [vector])
