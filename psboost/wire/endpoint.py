@@ -31,6 +31,7 @@ _ADVICE = {
     errno.ENAMETOOLONG: f"take a shorter folder: {zmq.IPC_PATH_MAX_LEN} bytes are the most for a path",
     errno.ENOENT: "make the folder first",
 }
+_STEP = 100  # ms: a longer patience is a whole number of them
 _RELEASE_SECONDS = 0.3  # sockets close in the background: an address may be free only a moment later
 
 
@@ -135,7 +136,7 @@ class Endpoint:
 
     def receive(self, timeout: float | None) -> tuple[Envelope, Message] | None:
         """The next message of this run, or None after `timeout` seconds (None: no limit; 0: only what is
-        there).
+        there), of more than a tenth sometimes up to a tenth later.
 
         Messages of other runs are dropped, but not those of run 0: their senders have no run yet. ProtocolError,
         naming the sender, for one that cannot be decoded.
@@ -145,8 +146,11 @@ class Endpoint:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             patience = -1 if deadline is None else max(0, math.ceil(1000 * (deadline - time.monotonic())))
+            if patience > _STEP:  # to tell the socket of each millisecond would take longer than the rest
+                patience = -(-patience // _STEP) * _STEP
             if patience != self._patience:
-                self._patience = self._listener.rcvtimeo = patience
+                self._patience = patience
+                self._listener.setsockopt(zmq.RCVTIMEO, patience)
             try:  # waiting inside the call, and copying what is small, takes half the time of a poll and shared frames
                 frames: list[Any] = [self._listener.recv()]
             except zmq.Again:
