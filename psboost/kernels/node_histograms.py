@@ -51,7 +51,11 @@ class NodeLists(NamedTuple):
 
 
 NODE_LISTS = types.NamedTuple((OUT[int32], OUT[int64], OUT[int64], OUT[int64]), NodeLists)
-_N_SHARING = 7
+# what is known between two windows: features and bins written of the one child and of the other, bins that the one has, bins
+# where it has more than the node, and the next of the node's
+_FEATURES, _OTHER_FEATURES, _END, _OTHER_END, _TAKEN, _WRONG, _NEXT, _N_STATE = range(8)
+# of lists: bins that became present; windows in which a sum was too wide, or a bin not the node's
+_NEW, _ODD, _N_ADDED = range(3)
 
 
 @inline
@@ -59,7 +63,7 @@ def _add_lists(node, first, end, pairs, acc, begins, counts):
     """Adds what the lists hold of bins first .. end to `acc`, whose slot 0 is bin `first`. Before it, they may hold nothing.
 
     begins  where each list's entries below `end` are over; they were over below `first`  # OUT
-    counts  counts[0] rises by the bins that became present, counts[1] if a sum is too wide or a bin before `first`  # OUT
+    counts  _NEW and _ODD rise; a bin before `first` is odd  # OUT
     """
     n_new, wide = int64(0), int64(0)
     for i in range(len(begins)):
@@ -81,8 +85,8 @@ def _add_lists(node, first, end, pairs, acc, begins, counts):
                 wide |= (grad + HALF) >> int64(32) | hess >> int64(32)
                 n_new += acc[b] & int64(LOW) == 0
                 acc[b] += (grad << int64(32)) + hess
-    counts[0] += n_new
-    counts[1] += wide != 0
+    counts[_NEW] += n_new
+    counts[_ODD] += wide != 0
 
 
 @inline
@@ -102,8 +106,8 @@ def _clear_lists(node, first, pairs, begins, ends, acc):
 
 @inline
 def _take_features(bin_offsets, begin_feature, end_feature, acc, first, pairs, least, node, state):
-    """`take` of some features; `acc` begins with bin `first`. `state` (OUT): features and bins written before."""
-    n_living, at = state[0], state[1]
+    """`take` of some features; `acc` begins with bin `first`. `state` (OUT): _FEATURES and _END."""
+    n_living, at = state[_FEATURES], state[_END]
     for feature in range(begin_feature, end_feature):
         begin, stored = at, int64(0)
         for b in range(bin_offsets[feature], bin_offsets[feature + 1]):
@@ -119,16 +123,16 @@ def _take_features(bin_offsets, begin_feature, end_feature, acc, first, pairs, l
             node.starts[n_living] = at
         else:
             at = begin
-    state[0], state[1] = n_living, at
+    state[_FEATURES], state[_END] = n_living, at
 
 
 @kernel(int64(IN[int32], IN[int64], boolean, int64, NODE_HISTOGRAM))
 def take(bin_offsets, acc, pairs, least, node):
     """Writes to `node` what is present of all features whose hesses come to `least` (D3); returns how many features."""
-    state = np.zeros(2, np.int64)
+    state = np.zeros(_N_STATE, np.int64)
     node.starts[0] = 0
     _take_features(bin_offsets, 0, len(bin_offsets) - 1, acc, 0, pairs, least, node, state)
-    return state[0]
+    return state[_FEATURES]
 
 
 @kernel(int64(IN[int32], NODE_LISTS, boolean, OUT[int64], int64, NODE_HISTOGRAM))
@@ -137,8 +141,8 @@ def take_lists(bin_offsets, lists, pairs, acc, least, node):
 
     acc  slots for as many bins as a window is to have, and one feature has at most: all 0, as they will be again  # OUT
     """
-    state, counts, begins, done = np.zeros(2, np.int64), np.zeros(2, np.int64), lists.lists[::3].copy(), int64(0)
-    window = len(acc) >> int64(pairs)
+    state, counts, begins = np.zeros(_N_STATE, np.int64), np.zeros(_N_ADDED, np.int64), lists.lists[::3].copy()
+    window, done = len(acc) >> int64(pairs), int64(0)
     node.starts[0] = 0
     while done < len(bin_offsets) - 1:
         first, end_feature = int64(bin_offsets[done]), done + 1
@@ -150,8 +154,8 @@ def take_lists(bin_offsets, lists, pairs, acc, least, node):
         acc[: (end - first) << int64(pairs)] = 0
         done = end_feature
     for i in range(len(begins)):
-        counts[1] += begins[i] < lists.lists[3 * i + 1]
-    return state[0] if counts[1] == 0 else int64(-1)
+        counts[_ODD] += begins[i] < lists.lists[3 * i + 1]
+    return state[_FEATURES] if counts[_ODD] == 0 else int64(-1)
 
 
 @inline
@@ -199,8 +203,9 @@ def _share_pairs(begin, end, acc, first, forms, at, rest, node, child):
 
 @inline
 def _share_features(node, begin_feature, end_feature, acc, first, forms, least, child, state):
-    """`share_out` of some of the node's features, of which the first begins at state[6]; `acc` begins with bin `first`."""
-    n_child, n_rest, n_taken, n_wrong, at, rest, begin = state[0], state[1], state[2], state[3], state[4], state[5], state[6]
+    """`share_out` of some of the node's features; `acc` begins with bin `first`. `state`  # OUT"""
+    n_child, n_rest, at, rest = state[_FEATURES], state[_OTHER_FEATURES], state[_END], state[_OTHER_END]
+    n_taken, n_wrong, begin = int64(0), int64(0), state[_NEXT]
     for i in range(begin_feature, end_feature):
         feature, end = node.features[i], int64(node.starts[i + 1])
         child_begin, rest_begin = at, rest
@@ -225,7 +230,10 @@ def _share_features(node, begin_feature, end_feature, acc, first, forms, least, 
         else:
             rest = rest_begin
         begin = end
-    state[0], state[1], state[2], state[3], state[4], state[5], state[6] = n_child, n_rest, n_taken, n_wrong, at, rest, begin
+    state[_FEATURES], state[_OTHER_FEATURES], state[_END], state[_OTHER_END] = n_child, n_rest, at, rest
+    state[_TAKEN] += n_taken
+    state[_WRONG] += n_wrong
+    state[_NEXT] = begin
 
 
 @kernel(void(NODE_HISTOGRAM, IN[int64], IN[boolean], int64, NODE_HISTOGRAM, OUT[int64]))
@@ -241,10 +249,10 @@ def share_out(node, acc, forms, least, child, counts):
     child   room for as much as the node holds                                              # OUT
     counts  features of the child and of the other; bins where the child has more than the node  # OUT
     """
-    state = np.zeros(_N_SHARING, np.int64)
+    state = np.zeros(_N_STATE, np.int64)
     child.starts[0] = 0
     _share_features(node, 0, len(node.features), acc, 0, forms, least, child, state)
-    counts[0], counts[1], counts[2] = state[0], state[1], state[3]
+    counts[0], counts[1], counts[2] = state[_FEATURES], state[_OTHER_FEATURES], state[_WRONG]
 
 
 @kernel(void(NODE_HISTOGRAM, NODE_LISTS, IN[boolean], OUT[int64], int64, NODE_HISTOGRAM, OUT[int64]))
@@ -255,11 +263,11 @@ def share_out_lists(node, lists, forms, acc, least, child, counts):
 
     acc  as take_lists wants it  # OUT
     """
-    state, added, begins = np.zeros(_N_SHARING, np.int64), np.zeros(2, np.int64), lists.lists[::3].copy()
+    state, added, begins = np.zeros(_N_STATE, np.int64), np.zeros(_N_ADDED, np.int64), lists.lists[::3].copy()
     n_features, window, done = len(node.features), len(acc) >> int64(forms[1]), int64(0)
     child.starts[0] = 0
     while done < n_features:
-        first, end_feature = int64(node.bins[state[6]]), done + 1
+        first, end_feature = int64(node.bins[state[_NEXT]]), done + 1
         while end_feature < n_features and node.bins[node.starts[end_feature + 1] - 1] - first < window:
             end_feature += 1
         end = int64(node.bins[node.starts[end_feature] - 1]) + 1
@@ -269,5 +277,6 @@ def share_out_lists(node, lists, forms, acc, least, child, counts):
         _clear_lists(lists, first, forms[1], before, begins, acc)
         done = end_feature
     for i in range(len(begins)):
-        added[1] += begins[i] < lists.lists[3 * i + 1]
-    counts[0], counts[1], counts[2] = state[0], state[1], state[3] + added[1] + int64(added[0] != state[2])
+        added[_ODD] += begins[i] < lists.lists[3 * i + 1]
+    counts[0], counts[1] = state[_FEATURES], state[_OTHER_FEATURES]
+    counts[2] = state[_WRONG] + added[_ODD] + int64(added[_NEW] != state[_TAKEN])
