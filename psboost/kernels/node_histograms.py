@@ -105,6 +105,17 @@ def _clear_lists(node, first, pairs, begins, ends, acc):
 
 
 @inline
+def _keep(feature, lives, n_features, begin, end, node):
+    """Ends a feature whose bins were written to begin .. end, or leaves it out; returns how many features the node has then,
+    and where the next one's bins begin."""
+    if lives:
+        node.features[n_features] = feature
+        node.starts[n_features + 1] = end
+        return n_features + 1, end
+    return n_features, begin
+
+
+@inline
 def _take_features(bin_offsets, begin_feature, end_feature, acc, first, pairs, least, node, state):
     """`take` of some features; `acc` begins with bin `first`. `state` (OUT): _FEATURES and _END."""
     n_living, at = state[_FEATURES], state[_END]
@@ -117,12 +128,7 @@ def _take_features(bin_offsets, begin_feature, end_feature, acc, first, pairs, l
                 write(grad, hess, pairs, at, node.sums)
                 stored += hess
                 at += 1
-        if stored >= least:
-            node.features[n_living] = feature
-            n_living += 1
-            node.starts[n_living] = at
-        else:
-            at = begin
+        n_living, at = _keep(feature, stored >= least, n_living, begin, at, node)
     state[_FEATURES], state[_END] = n_living, at
 
 
@@ -217,18 +223,8 @@ def _share_features(node, begin_feature, end_feature, acc, first, forms, least, 
             at, rest, child_stored, rest_stored, wrong = _share_packed(begin, end, acc, first, at, rest, node, child)
         n_wrong += wrong
         n_taken += at - child_begin
-        if child_stored >= least:
-            child.features[n_child] = feature
-            n_child += 1
-            child.starts[n_child] = at
-        else:
-            at = child_begin
-        if rest_stored >= least:
-            node.features[n_rest] = feature
-            n_rest += 1
-            node.starts[n_rest] = rest
-        else:
-            rest = rest_begin
+        n_child, at = _keep(feature, child_stored >= least, n_child, child_begin, at, child)
+        n_rest, rest = _keep(feature, rest_stored >= least, n_rest, rest_begin, rest, node)
         begin = end
     state[_FEATURES], state[_OTHER_FEATURES], state[_END], state[_OTHER_END] = n_child, n_rest, at, rest
     state[_TAKEN] += n_taken
