@@ -113,10 +113,16 @@ def measure_classes(counts, lengths):
 
 
 @inline
+def n_parts_of(n_values):
+    return N_PARTS if n_values >= LEAST_IN_PARTS else 1
+
+
+@inline
 def part_of(part, n_values):
-    """The values begin .. end of a part, and whether there is such a part."""
-    n_each = (n_values + N_PARTS - 1) // N_PARTS if n_values >= LEAST_IN_PARTS else n_values
-    return np.uint64(part * n_each), np.uint64(min((part + 1) * n_each, n_values)), part == 0 or n_values >= LEAST_IN_PARTS
+    """The values begin .. end of a part."""
+    n_parts = n_parts_of(n_values)
+    n_each = (n_values + n_parts - 1) // n_parts
+    return np.uint64(part * n_each), np.uint64(min((part + 1) * n_each, n_values))
 
 
 @kernel(uint64(IN[int64], int64, uint64, OUT[uint64]))
@@ -133,9 +139,8 @@ def pack_lengths(lengths, n_values, position, words):
     for i in range(n_classes):
         position, held = put_bits(words, position, held, np.uint64(lengths[i]), _4)
     position, held = put_bits(words, position, held, _0, (~position + _1) & _7)
-    if n_values >= LEAST_IN_PARTS:
-        for _ in range(N_PARTS - 1):
-            position, held = put_bits(words, position, held, _0, _32)
+    for _ in range(n_parts_of(n_values) - 1):
+        position, held = put_bits(words, position, held, _0, _32)
     words[position >> _6] = held
     return position
 
@@ -148,7 +153,7 @@ def end_part(part, n_values, first, begin, position, words):
     """
     position, held = put_bits(words, position, words[position >> _6], _0, (~position + _1) & _7)
     words[position >> _6] = held
-    if n_values >= LEAST_IN_PARTS and part < N_PARTS - 1:
+    if part < n_parts_of(n_values) - 1:
         at, size = (first - _SIZES_BITS >> _3) + _4 * np.uint64(part), position - begin >> _3
         for i in range(_4):
             words.view(np.uint8)[at + i] = size >> _8 * i & _255
@@ -182,10 +187,8 @@ def pack_classes(values, lengths, position, words):
     first = position = pack_lengths(lengths, len(values), position, words)
     codes = np.zeros(N_CLASSES, np.uint64)
     find_words(lengths, codes)
-    for part in range(N_PARTS):
-        begin, end, is_one = part_of(part, len(values))
-        if not is_one:
-            break
+    for part in range(n_parts_of(len(values))):
+        begin, end = part_of(part, len(values))
         before, held = position, words[position >> _6]
         for k in range(begin, end):
             length = bit_length(values[k])
@@ -243,7 +246,7 @@ def _unpack_part(words, held, meanings, position, end_position, begin, end, wide
 @kernel(boolean(IN[uint8], IN[uint32], OUT[uint64], IN[uint64], uint64, OUT[uint64]))
 def _unpack_together(held, meanings, positions, ends, n, values):
     """The first n values of each part, from `positions` on, which are moved on (OUT); whether they fit."""
-    n_each, _, _ = part_of(1, len(values))
+    n_each, _ = part_of(1, len(values))
     p0, p1, p2, p3 = positions[0], positions[1], positions[2], positions[3]
     e0, e1, e2, e3 = ends[0], ends[1], ends[2], ends[3]
     for k in range(n):
@@ -290,7 +293,8 @@ def unpack_classes(words, position, end_position, values):
     held, n_values, n_together = words.view(np.uint8), len(values), _0
     positions, ends = np.empty(N_PARTS, np.uint64), np.empty(N_PARTS, np.uint64)
     positions[0], ends[0] = position, end_position
-    if n_values >= LEAST_IN_PARTS:
+    n_parts = n_parts_of(n_values)
+    if n_parts > 1:
         if end_position - position < _SIZES_BITS:
             return CORRUPT
         positions[0] += _SIZES_BITS
@@ -302,17 +306,14 @@ def unpack_classes(words, position, end_position, values):
         if positions[-1] > end_position:
             return CORRUPT
         if not wide:
-            begin, end, _ = part_of(N_PARTS - 1, n_values)
+            begin, end = part_of(N_PARTS - 1, n_values)
             n_together = end - begin
             if not _unpack_together(held, meanings, positions, ends, n_together, values):
                 return CORRUPT
-    for part in range(N_PARTS):
-        begin, end, is_one = part_of(part, n_values)
-        if is_one:
-            position = _unpack_part(
-                words, held, meanings, positions[part], ends[part], begin + n_together, end, wide, values
-            )
-            position = (position + _7) & ~_7 if position != CORRUPT else CORRUPT
-            if position > ends[part] or (position < ends[part] < end_position):
-                return CORRUPT
+    for part in range(n_parts):
+        begin, end = part_of(part, n_values)
+        position = _unpack_part(words, held, meanings, positions[part], ends[part], begin + n_together, end, wide, values)
+        position = (position + _7) & ~_7 if position != CORRUPT else CORRUPT
+        if position > ends[part] or (position < ends[part] < end_position):
+            return CORRUPT
     return position

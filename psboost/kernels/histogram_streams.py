@@ -9,10 +9,10 @@ import numpy as np
 from psboost.kernels import pairs
 from psboost.kernels.classes import (
     N_CLASSES,
-    N_PARTS,
     code_small,
     end_part,
     measure_classes,
+    n_parts_of,
     pack_lengths,
     part_of,
     unpack_classes,
@@ -125,14 +125,13 @@ def _pack_in_pairs(grads, hesses, grad_shift, hess_shift, spare):
     sizes[0], sizes[1] = np.uint64(n_ranked), np.uint64(n_others)
     first = position = pack_lengths(lengths, n_entries, pack_blocks(sizes, _0, words), words)
     n_marked = _0
-    for part in range(N_PARTS):
-        begin, end, is_one = part_of(part, n_entries)
-        if is_one:
-            before = position
-            position, n_marked = pairs.mark_pairs(
-                grads, hesses, numbers, ranks, codes, begin, end, n_marked, position, words, other_grads, other_hesses
-            )
-            position = end_part(part, n_entries, first, before, position, words)
+    for part in range(n_parts_of(n_entries)):
+        begin, end = part_of(part, n_entries)
+        before = position
+        position, n_marked = pairs.mark_pairs(
+            grads, hesses, numbers, ranks, codes, begin, end, n_marked, position, words, other_grads, other_hesses
+        )
+        position = end_part(part, n_entries, first, before, position, words)
     position = _pack_codes(ranked_grads[:n_ranked], ranked_hesses[:n_ranked], grad_shift, hess_shift, position, words)
     position = _pack_codes(other_grads[:n_others], other_hesses[:n_others], grad_shift, hess_shift, position, words)
     return at, np.int64(position >> _3), n_entries > _FEW and 4 * n_saved > 5 * n_bits

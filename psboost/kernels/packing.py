@@ -24,7 +24,6 @@ from psboost.kernels.words import are_above, bit_length, count_ones, lowest_one
 
 BLOCK = 128
 PLACE_BITS = 7  # a place in a block
-HEADER_BITS = 8
 PATCH_HEADER_BITS = 16
 CORRUPT = np.uint64(2**64 - 1)  # returned in place of a position
 
