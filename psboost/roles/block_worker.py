@@ -90,8 +90,9 @@ class BlockWorker(Worker):
     def _send_histograms(self, tree: int, level: int, nodes: list[int], living: list[list[np.ndarray]]) -> None:
         """Builds the histograms of `nodes` and sends each server its part (R > 1). `living`: of each server's features."""
         built, totals = self._build(nodes, living, self._range_offsets.tolist())
-        encoded = self._side_by_side(self._encode, built, range(self._job.n_servers))
-        for server, arrays in zip(self._job.servers, encoded, strict=True):  # who is sent to first may begin
+        encoded = self._all(self._encode, built, range(self._job.n_servers))
+        # none before all are there: where cores are shared, who gets the first would take the core that packs the second
+        for server, arrays in zip(self._job.servers, encoded, strict=True):
             message = PushHistograms(tree=tree, level=level, totals=totals, codec=self._job.codec, arrays=arrays)
             self.send(server, message)
 
