@@ -73,7 +73,7 @@ def of_all_features(count):
         edges = worker._range_offsets.tolist()
         every = [[np.arange(*edge, dtype=np.int32)] * len(nodes) for edge in pairwise(edges)]
         for server, built in enumerate(worker._build(nodes, every, edges)[0]):
-            count(worker._encode(built, server))
+            count(worker._encode(level, built, server))
         send(worker, tree, level, nodes, living)
 
     send, least_rows = BlockWorker._send_histograms, dealing.least_rows

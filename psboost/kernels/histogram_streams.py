@@ -90,10 +90,10 @@ def _sums(spare, at, n):
     return spare[at : at + n].view(np.int64), spare[at + n : end].view(np.int64), end
 
 
-@kernel(types.Tuple((int64, int64, boolean))(IN[int64], IN[int64], uint64, uint64, OUT[uint64]))
+@kernel(types.UniTuple(int64, 3)(IN[int64], IN[int64], uint64, uint64, OUT[uint64]))
 def _pack_in_pairs(grads, hesses, grad_shift, hess_shift, spare):
-    """From which word of `spare` (OUT) on the form IN_PAIRS is, its number of bytes, -1 if it is not worth trying, and
-    whether it is surely the smaller one: by what it saves, about, and what it adds."""
+    """From which word of `spare` (OUT) on the form IN_PAIRS is; its number of bytes, -1 if it is not worth trying; and how
+    many it surely saves, about, by what it leaves out and what it adds, 0 if that is not sure."""
     n_entries = len(grads)
     n_slots = 2
     while n_slots <= 2 * n_entries and n_slots < _MOST_SLOTS:
@@ -114,7 +114,7 @@ def _pack_in_pairs(grads, hesses, grad_shift, hess_shift, spare):
     n_bits = measure_classes(classes, lengths)
     n_saved = pairs.count_saved_bits(counts, ranks, keys, grad_shift, hess_shift)
     if n_ranked == 0 or (n_entries > _FEW and 5 * n_saved < 4 * n_bits):
-        return 0, -1, False
+        return 0, -1, 0
     n_others = kinds[1]
     codes, at = spare[at : at + n_ranked + 1], at + n_ranked + 1
     code_small(lengths, codes)
@@ -134,23 +134,29 @@ def _pack_in_pairs(grads, hesses, grad_shift, hess_shift, spare):
         position = end_part(part, n_entries, first, before, position, words)
     position = _pack_codes(ranked_grads[:n_ranked], ranked_hesses[:n_ranked], grad_shift, hess_shift, position, words)
     position = _pack_codes(other_grads[:n_others], other_hesses[:n_others], grad_shift, hess_shift, position, words)
-    return at, np.int64(position >> _3), n_entries > _FEW and 4 * n_saved > 5 * n_bits
+    is_sure = n_entries > _FEW and 4 * n_saved > 5 * n_bits
+    return at, np.int64(position >> _3), (n_saved - n_bits) // 8 if is_sure else 0
 
 
-@kernel(types.UniTuple(int64, 3)(IN[int64], IN[int32], IN[int64], IN[int64], OUT[uint64]))
-def pack_histograms(offsets, bins, grads, hesses, spare):
+@kernel(types.UniTuple(int64, 4)(IN[int64], IN[int32], IN[int64], IN[int64], boolean, OUT[uint64]))
+def pack_histograms(offsets, bins, grads, hesses, try_pairs, spare):
     """The histograms of nodes, in two pieces of the bytes of `spare`: how many the first one has, from the start on; where
-    the second begins, and how many it has. -1 if a node's bins do not ascend. All hesses must be above 0.
+    the second begins, and how many it has, and would have in the form PLAIN, about. -1 if a node's bins do not ascend. All
+    hesses must be above 0.
 
-    spare  spare_words of them, to work in: new memory for them would be a third of the time  # OUT
+    try_pairs  whether to make the form IN_PAIRS too; the smaller one is taken
+    spare      spare_words of them, to work in: new memory for them would be a third of the time  # OUT
     """
     n_nodes, n_entries = len(offsets) - 1, len(bins)
     n_front, n_plain = _front(n_nodes, n_entries), _room(2 * n_entries, 2)
     front, plain, rest = spare[:n_front], spare[n_front : n_front + n_plain], spare[n_front + n_plain :]
     grad_shift, hess_shift = _common_zeros(grads), _common_zeros(hesses)
-    form, (begin, n_bytes, is_smaller) = IN_PAIRS, _pack_in_pairs(grads, hesses, grad_shift, hess_shift, rest)
+    form, begin, n_bytes, n_saved = IN_PAIRS, np.int64(0), np.int64(-1), np.int64(0)
+    if try_pairs:
+        begin, n_bytes, n_saved = _pack_in_pairs(grads, hesses, grad_shift, hess_shift, rest)
     begin += n_front + n_plain
-    if not is_smaller:
+    n_bytes_plain = n_bytes + n_saved
+    if n_saved == 0:
         plain[0] = _0
         n_bytes_plain = np.int64(_pack_codes(grads, hesses, grad_shift, hess_shift, _0, plain) >> _3)
         if n_bytes < 0 or n_bytes + _FORM_BYTES >= n_bytes_plain:
@@ -163,8 +169,8 @@ def pack_histograms(offsets, bins, grads, hesses, spare):
     position = pack_blocks(sizes, pack_blocks(head, _0, front), front)
     position = pack_gaps(offsets, bins, position, front)
     if position == CORRUPT:
-        return -1, 0, 0
-    return np.int64(position >> _3), 8 * begin, n_bytes
+        return -1, 0, 0, 0
+    return np.int64(position >> _3), 8 * begin, n_bytes, n_bytes_plain
 
 
 @inline

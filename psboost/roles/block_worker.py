@@ -5,13 +5,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from psboost.boosting.histogram import Histograms, Spare
+from psboost.boosting.histogram import Histograms
 from psboost.boosting.split import best_of
 from psboost.data.sketches import CutPoints
 from psboost.kernels import ascending
 from psboost.roles.role import COORDINATOR
 from psboost.roles.worker import Worker
-from psboost.wire.histogram_codecs import encode_histograms
+from psboost.wire.histogram_codecs import Packer, encode_histograms
 from psboost.wire.messages import ApplySplits, ProposeSplits, PushHistograms, PushSketches, ShareCutPoints
 from psboost.wire.packing import unpack_living
 
@@ -40,7 +40,7 @@ class BlockWorker(Worker):
         super()._use_cut_points(columns, cut_points)
         if self._job.merges:
             ranges = pairwise(self._range_offsets.tolist())
-            self._spares = [Spare() for _ in self._job.servers]
+            self._packers = [Packer() for _ in self._job.servers]
             self._offsets_of_servers = [self._bin_offsets[b : e + 1] - self._bin_offsets[b] for b, e in ranges]
 
     def _start_growing(self, steps):
@@ -90,16 +90,17 @@ class BlockWorker(Worker):
     def _send_histograms(self, tree: int, level: int, nodes: list[int], living: list[list[np.ndarray]]) -> None:
         """Builds the histograms of `nodes` and sends each server its part (R > 1). `living`: of each server's features."""
         built, totals = self._build(nodes, living, self._range_offsets.tolist())
-        encoded = self._all(self._encode, built, range(self._job.n_servers))
+        encoded = self._all(partial(self._encode, level), built, range(self._job.n_servers))
         # none before all are there: where cores are shared, who gets the first would take the core that packs the second
         for server, arrays in zip(self._job.servers, encoded, strict=True):
             message = PushHistograms(tree=tree, level=level, totals=totals, codec=self._job.codec, arrays=arrays)
             self.send(server, message)
 
-    def _encode(self, built: Histograms, server: int) -> tuple[np.ndarray, ...]:
+    def _encode(self, level: int, built: Histograms, server: int) -> tuple[np.ndarray, ...]:
         """A server's histograms."""
         with self.stage("encode", 1 / min(self._job.n_threads, self._job.n_servers)):
-            return encode_histograms(self._job.codec, built, self._offsets_of_servers[server], self._spares[server])
+            offsets, packer = self._offsets_of_servers[server], self._packers[server]
+            return encode_histograms(self._job.codec, built, offsets, packer, level)
 
 
 def _chosen(features: np.ndarray, flags: np.ndarray) -> np.ndarray:

@@ -14,18 +14,44 @@ from psboost.wire.streams import StreamReader, contiguous
 _EXACT = 2**53  # float64 holds every integer up to here
 
 
+class Packer:
+    """What a sender keeps from message to message: memory to work in, and where pairs were not worth their time.
+
+    To find pairs takes three times as long as the rest of packing. What they save changes little from tree to tree: so
+    where a level's were not worth it, the level's next few messages go without.
+    """
+
+    _WORTH = 0.9  # of the bytes in the form PLAIN; more are not worth the time, where a link carries 1 Gbit/s
+    _REST = 8  # messages
+
+    def __init__(self):
+        self.spare = Spare()
+        self._rests: dict[int, int] = {}
+
+    def tries_pairs(self, level: int) -> bool:
+        """Whether to try them for the next message of this level."""
+        rest = self._rests.get(level, 0)
+        self._rests[level] = max(0, rest - 1)
+        return rest == 0
+
+    def note(self, level: int, n_bytes: int, n_plain: int) -> None:
+        """A message of the level for which they were tried has n_bytes, and would have n_plain without."""
+        if n_bytes > self._WORTH * n_plain:
+            self._rests[level] = self._REST
+
+
 def histogram_codecs() -> tuple[str, ...]:
     """The names that encode_histograms knows, the paper's first."""
     return tuple(_CODECS)
 
 
 def encode_histograms(
-    codec: str, histograms: Histograms, bin_offsets: np.ndarray, spare: Spare | None = None
+    codec: str, histograms: Histograms, bin_offsets: np.ndarray, packer: Packer | None = None, level: int = 0
 ) -> tuple[np.ndarray, ...]:
     """The arrays that hold `histograms` in the form `codec`.
 
     `bin_offsets` (int32, n_features + 1): the bins of feature f are bin_offsets[f] .. bin_offsets[f+1].
-    `spare`: what is worked in; None: memory of its own.
+    `packer`: the sender's, and the `level` of the nodes; None: one for this message alone.
     "packed": one array of bytes. "csr": sparse matrices (the paper, section 3), sums as float64; a
     ParameterError if a sum is above 2^53.
     """
@@ -35,7 +61,7 @@ def encode_histograms(
     if (offsets[0], offsets[-1]) != (0, n_entries) or not len(histograms.grads) == len(hesses) == n_entries:
         raise ValueError("offsets, bins, grads and hesses of a histogram must fit each other")
     if histogram_streams.are_histograms(offsets, bins, hesses, int(bin_offsets[-1])):
-        return encode(histograms, bin_offsets, Spare() if spare is None else spare)
+        return encode(histograms, bin_offsets, Packer() if packer is None else packer, level)
     if int(bins.min()) < 0 or int(bins.max()) >= int(bin_offsets[-1]):
         raise ValueError(f"bins {bins.min()} .. {bins.max()} leave the range 0 .. {bin_offsets[-1]}")
     raise ValueError("every sum_hess must be above 0")
@@ -59,7 +85,7 @@ def _find(codec: str) -> tuple:
     return _CODECS[codec]
 
 
-def _encode_packed(histograms: Histograms, bin_offsets: np.ndarray, spare: Spare) -> tuple[np.ndarray, ...]:
+def _encode_packed(histograms: Histograms, bin_offsets: np.ndarray, packer: Packer, level: int) -> tuple[np.ndarray, ...]:
     """Streams: (n_nodes, shift of grads, shift of hesses + form), entries of each node, bin gaps, sums in that form.
 
     A shift is the number of low bits that are zero in every sum: some losses have a constant hessian. The form is the one
@@ -67,13 +93,16 @@ def _encode_packed(histograms: Histograms, bin_offsets: np.ndarray, spare: Spare
     pairs have a rank and how many entries are marked 0, marks by class, grads and hesses of the former by rank, grads and
     hesses of the latter.
     """
-    words = spare.words(int(histogram_streams.spare_words(histograms.n_nodes, len(histograms.bins))))
-    n_first, begin, n_second = histogram_streams.pack_histograms(
+    words = packer.spare.words(int(histogram_streams.spare_words(histograms.n_nodes, len(histograms.bins))))
+    try_pairs = packer.tries_pairs(level)
+    n_first, begin, n_second, n_plain = histogram_streams.pack_histograms(
         contiguous(histograms.offsets, np.int64), contiguous(histograms.bins, np.int32),
-        contiguous(histograms.grads, np.int64), contiguous(histograms.hesses, np.int64), words,
+        contiguous(histograms.grads, np.int64), contiguous(histograms.hesses, np.int64), try_pairs, words,
     )  # fmt: skip
     if n_first < 0:
         raise ValueError("bins must ascend strictly within a node")
+    if try_pairs:
+        packer.note(level, n_first + n_second, n_first + n_plain)
     held, packed = words.view(np.uint8), np.empty(n_first + n_second, np.uint8)
     packed[:n_first], packed[n_first:] = held[:n_first], held[begin : begin + n_second]
     return (packed,)
@@ -99,7 +128,7 @@ def _decode_packed(arrays: tuple[np.ndarray, ...], bin_offsets: np.ndarray, entr
     return entries.histograms(begin + offsets)
 
 
-def _encode_csr(histograms: Histograms, bin_offsets: np.ndarray, spare: Spare) -> tuple[np.ndarray, ...]:
+def _encode_csr(histograms: Histograms, bin_offsets: np.ndarray, packer: Packer, level: int) -> tuple[np.ndarray, ...]:
     """node_rows, features, row_pointers, columns (int32; see split_features) and values (float64, n x 2)."""
     bins, n_entries = contiguous(histograms.bins, np.int32), len(histograms.bins)
     values = np.empty((n_entries, 2), np.float64)

@@ -188,6 +188,24 @@ def test_distinct_pairs_are_plain():
     assert packed.tobytes() == plain_bytes(nodes, histograms)
 
 
+def test_pairs_rest_for_a_while_where_they_were_not_worth_it():
+    n_bins, packer = 4000, histogram_codecs.Packer()
+    nodes, bin_offsets = [list(range(n_bins))], np.array([0, n_bins], np.int32)
+    distinct = make_histograms(nodes, np.arange(n_bins) - 300, np.arange(n_bins) + 1)
+    alike = make_histograms(nodes, np.arange(n_bins) % 7 * 1000, np.arange(n_bins) % 7 + 900)
+
+    def in_pairs(histograms, level):
+        (packed,) = histogram_codecs.encode_histograms("packed", histograms, bin_offsets, packer, level)
+        back = histogram_codecs.decode_histograms("packed", (packed,), bin_offsets)
+        assert back.grads.tolist() == histograms.grads.tolist()
+        return is_in_pairs(packed)
+
+    assert in_pairs(alike, 0) and in_pairs(alike, 1)
+    assert not in_pairs(distinct, 1)
+    assert [in_pairs(alike, 1) for _ in range(10)] == [False] * 8 + [True] * 2
+    assert in_pairs(alike, 0)
+
+
 def test_a_constant_hessian_costs_few_bits():
     n_bins = 1280
     grads, counts = np.zeros(n_bins, np.int64), np.arange(n_bins) % 4 + 1
