@@ -90,6 +90,22 @@ def test_build_and_extract(kernels, block, features, begin, first_bin, width):
 
 
 @WAYS
+@pytest.mark.parametrize("most_rows", [3, 40])
+def test_bins_of_few_rows_and_of_many(kernels, most_rows):
+    """Sums that run on from bin to bin, also past 2^63, beside those of bins that are summed one by one."""
+    rng, n_bins, n_rows = np.random.default_rng(6), 700, 50
+    sizes = rng.integers(0, most_rows, n_bins)
+    offsets = np.cumsum([0, *sizes])
+    rows = rng.integers(0, n_rows, offsets[-1]).astype(np.int32)
+    grads, hesses = rng.integers(2**24, 2**25, n_rows), rng.integers(1, 2**26, n_rows)
+    packed, acc = (grads << 32) + hesses, np.full(n_bins, 77)
+    kernels.build_by_bins(offsets, rows, packed, False, acc)
+    expected = [(grads[of_bin].sum(), hesses[of_bin].sum()) for of_bin in np.split(rows, offsets[1:-1])]
+    assert list(zip(acc >> 32, acc & 0xFFFFFFFF, strict=True)) == expected
+    assert (offsets[256] <= 2048) == (most_rows == 3) and grads[rows].sum() >> 31 > 0
+
+
+@WAYS
 @pytest.mark.parametrize("bin_offsets", [[0, 64, 128, 130, 400], [0, 1, 63, 65, 320, 400], [0, 400]])
 def test_marks_of_many_words(kernels, bin_offsets):
     rng = np.random.default_rng(4)
