@@ -2,7 +2,7 @@
 
 tree_seconds      virtual seconds of a tree, mean without the first; each worker has a host, servers are beside workers
 histogram_bytes   sent for a tree, all workers together (with one row shard there are none)
-routing_bytes     of bitvectors and where rows go, likewise (with one feature shard there are none)
+routing_bytes     of bitvectors, likewise (with one feature shard there are none)
 bytes_per_tree    of all kinds of messages
 memory_bytes      of the arrays that the largest worker keeps: block, gradients, margins, nodes, histograms of open nodes
 """
@@ -17,7 +17,7 @@ from experiments.common.training import train
 from psboost.lab import virtual
 
 HISTOGRAMS = ("PushHistograms",)
-ROUTING = ("PushBitvectors", "RouteRows")
+ROUTING = ("PushBitvectors",)
 
 
 def measure(settings: Settings, data: Data) -> list[dict]:

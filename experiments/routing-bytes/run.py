@@ -1,6 +1,6 @@
 """Knows how many bytes five codings of the rows' routing take; does not know how they are drawn.
 
-Worker (r, c) sends, of the rows of row shard r, to one server, all of these without what frames messages:
+Worker (r, c) sends, of the rows of row shard r, to the shard's other worker, all of these without what frames messages:
 
     strings      one QuickScorer string for each row and tree, a bit a leaf: the AND of all its false nodes (the paper's)
     run-length   the same strings, each as the number of places where its bits change, and these places: log2(leaves) bits
@@ -13,28 +13,34 @@ The last three are counted in the messages of a real training, the first two mad
 that owns no node of a tree (or of a level) sends nothing.
 """
 
+from collections import Counter
+
 import numpy as np
 
 from experiments.common.data import Data
 from experiments.common.plan import Settings
 from experiments.common.training import grid_of, train, watched
 from psboost.boosting.forest import Tree
-from psboost.wire.messages import ApplySplits, PushBitvectors
+from psboost.wire.messages import ApplySplits, DescribeRows, PushBitvectors
 from psboost.wire.packing import pack_ascending, unpack_bitvector
 
 
 def measure(settings: Settings, data: Data) -> list[dict]:
     sums = dict.fromkeys(("strings", "run-length", "bits", "sparse", "psboost"), 0)
     owners: dict[tuple[int, int], int] = {}  # of the node of a tree: the feature shard
+    n_rows: Counter[str] = Counter()  # of a row shard
 
     def see(sender, receiver, message, payload) -> None:
         if isinstance(message, ApplySplits):
             nodes = zip(message.nodes.tolist(), message.shards.tolist(), strict=True)
             owners.update(((message.tree, node), shard) for node, shard in nodes)
+        elif isinstance(message, DescribeRows):
+            n_rows[sender.split(",")[0]] += message.n_rows
         elif isinstance(message, PushBitvectors):
-            words = unpack_bitvector(message.form, message.bits, message.n_bits)
-            bits = np.unpackbits(words.view(np.uint8), bitorder="little", count=message.n_bits)
-            sums["bits"] += -(-message.n_bits // 8)
+            n_bits = n_rows[sender.split(",")[0]]
+            words = unpack_bitvector(message.form, message.bits, n_bits)
+            bits = np.unpackbits(words.view(np.uint8), bitorder="little", count=n_bits)
+            sums["bits"] += -(-n_bits // 8)
             sums["sparse"] += len(pack_ascending(np.flatnonzero(bits == 0)))
             sums["psboost"] += payload
 

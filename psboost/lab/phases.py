@@ -20,7 +20,7 @@ _KINDS = {
     "gradients": ("PushMaxima", "StartTree"),
     "histograms": ("PushHistograms", "ReduceHistograms", "ShareHistograms"),
     "splits": ("ProposeSplits", "ApplySplits", "ShareSplits"),
-    "routing": ("PushBitvectors", "RouteRows"),
+    "routing": ("PushBitvectors",),
     "leaves": ("PushLeafSums", "CloseTree"),
     "evaluation": ("PushEvaluation",),
     "end": ("StopTraining",),

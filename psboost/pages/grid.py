@@ -11,6 +11,7 @@ Edges = Mapping[str, Mapping[str, Mapping[str, int]]]  # {sender: {receiver: {"m
 
 MOST_LINES = 400
 _TOP, _TOP_HEIGHT, _BETWEEN, _GAP = 34, 26, 120, 10  # pixels
+_DIP = 6  # pixels below a row, where its workers' bitvectors go
 _RING_GAP, _RING_WIDTH = 26, 82  # pixels between workers who pass on to each other; percent left to their blocks
 
 
@@ -25,7 +26,7 @@ def grid_picture(roles: Iterable[str], edges: Edges) -> Markup:
     n_lines = 3 if n_rows <= 16 and n_columns <= 4 else 1 if n_columns <= 8 else 0  # of text in a block
     block_height, gap = (18 if n_lines < 2 else 54), (_RING_GAP if is_ring else _GAP)
     first = _TOP + _TOP_HEIGHT + _BETWEEN
-    height = first + n_rows * block_height + (n_rows - 1) * gap + 4
+    height = first + n_rows * block_height + (n_rows - 1) * gap + _DIP + 4
 
     boxes = {}  # left, top, width, height
     for i, name in enumerate(heads):
@@ -97,6 +98,10 @@ def _colour(name: str) -> str:
 
 def _route(a: str, b: str, boxes: dict, workers: dict, n_rows: int) -> tuple[list[tuple[float, float]], str]:
     """A line's points and colour."""
+    if a in workers and b in workers and workers[a][0] == workers[b][0]:  # side by side: below the row
+        (left, top, width, height), (other, *_) = boxes[a], boxes[b]
+        y, x, z = top + height, left + width / 2, other + width / 2
+        return [(x, y), (x, y + _DIP), (z, y + _DIP), (z, y)], "var(--c2)"
     if a in workers and b in workers:  # stacked: straight down to the next, around the side to others
         upper, lower = sorted((a, b), key=lambda name: boxes[name][1])
         left, top, width, height = boxes[upper]
@@ -155,11 +160,16 @@ def _between(edges: Edges, heads: list[str], workers: dict, boxes: dict) -> list
             up, down = sum(_wire(edges, w, name) for w in workers), sum(_wire(edges, name, w) for w in workers)
             for k, label in enumerate((f"↑ {human_bytes(up)}", f"↓ {human_bytes(down)}")):
                 words.append(text(x, y + 32 + 17 * k, label, text_anchor="middle", **_HALO))
-    servers = heads[1:]
+    servers, told = heads[1:], []
     if servers:
         to = sum(_wire(edges, COORDINATOR, server) for server in servers)
         back = sum(_wire(edges, server, COORDINATOR) for server in servers)
-        words.append(text(0, 12, f"servers to coordinator {human_bytes(back)}, back {human_bytes(to)}", class_="soft"))
+        told.append(f"servers to coordinator {human_bytes(back)}, back {human_bytes(to)}")
+    among = sum(_wire(edges, a, b) for a in workers for b in workers)
+    if among:
+        told.append(f"workers to workers {human_bytes(among)}")
+    if told:
+        words.append(text(0, 12, "; ".join(told), class_="soft"))
     return words
 
 

@@ -233,9 +233,8 @@ class Coordinator(Role):
             of_shard = replace(message, living=living)
             for worker in job.workers_of_features(c):
                 self.send(worker, of_shard)
-        for s, server in enumerate(job.servers):
-            if job.merges or (job.routes and job.shards_routed_by(s)):
-                self.send(server, message)
+        for server in job.servers if job.merges else ():
+            self.send(server, message)
 
     def _tree(self, growing: _Growing, leaves: list[int], values: np.ndarray, steps: Steps) -> Tree:
         job = self._job

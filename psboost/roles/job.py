@@ -29,17 +29,15 @@ class Grid:
     def servers(self) -> list[str]:
         return [server_name(s) for s in range(self.n_servers)]
 
-    def workers_of_rows(self, row_shard: int) -> list[str]:
-        return [worker_name(row_shard, c) for c in range(self.n_feature_shards)]
-
     def workers_of_features(self, feature_shard: int) -> list[str]:
         return [worker_name(r, feature_shard) for r in range(self.n_row_shards)]
 
     def router_of(self, row_shard: int) -> str:
+        """The server that ANDs the row shard's bitvectors when a forest predicts."""
         return server_name(row_shard % self.n_servers)
 
     def shards_routed_by(self, server: int) -> list[int]:
-        """The row shards whose bitvectors a server ANDs."""
+        """The row shards whose bitvectors a server ANDs then."""
         return [r for r in range(self.n_row_shards) if r % self.n_servers == server]
 
 
@@ -113,11 +111,6 @@ class Job(Grid):
     def merges(self) -> bool:
         """Whether servers merge histograms: with one row shard a worker holds its features' whole histograms."""
         return self.n_row_shards > 1 and not self.is_ring
-
-    @property
-    def routes(self) -> bool:
-        """Whether servers route rows: with one feature shard every worker knows all splits' sides itself."""
-        return self.n_feature_shards > 1
 
     @property
     def n_ranges(self) -> int:

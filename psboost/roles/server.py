@@ -1,7 +1,6 @@
-"""Knows a server's part of the training: merging, searching, routing; does not know rows' labels or values."""
+"""Knows a server's part of the training: merging and searching; does not know rows, nor where they go."""
 
 from dataclasses import astuple
-from functools import reduce
 from itertools import pairwise
 
 import numpy as np
@@ -13,39 +12,33 @@ from psboost.boosting.split import SplitFinder
 from psboost.data import zeros
 from psboost.data.sketches import CutPoints, SketchBytes, Sketches
 from psboost.roles.job import Job
-from psboost.roles.role import COORDINATOR, Role, server_name, worker_name
+from psboost.roles.role import COORDINATOR, Role, server_name
 from psboost.wire.histogram_codecs import decode_histograms
 from psboost.wire.messages import (
     ApplySplits,
     DealRanges,
     ProposeSplits,
-    PushBitvectors,
     PushHistograms,
     PushSketches,
-    RouteRows,
     ShareCutPoints,
     StartTree,
 )
-from psboost.wire.packing import pack_bitvector, pack_living, unpack_bitvector, unpack_integers
+from psboost.wire.packing import pack_living, unpack_integers
 
 
 class Server(Role):
-    """Server s of a training run: owns one range of features of every feature shard, and routes row shards r mod S = s.
-
-    With one row shard it merges nothing, with one feature shard it routes nothing; with neither it has nothing to do.
-    """
+    """Server s of a training run: owns one range of features of every feature shard. With one row shard it has nothing to
+    do."""
 
     def __init__(self, job: Job, server: int, stage=None):
         super().__init__(server_name(server), stage)
         self._job = job
-        self._row_shards = job.shards_routed_by(server) if job.routes else []
 
     def run(self):
         job = self._job
-        if job.merges:
-            yield from self._set_up()
-        if not job.merges and not self._row_shards:
+        if not job.merges:
             return
+        yield from self._set_up()
         for self.tree in range(job.n_rounds):
             yield from self._grow(self.tree)
 
@@ -94,26 +87,19 @@ class Server(Role):
 
     def _grow(self, tree: int):
         job = self._job
-        if job.merges:
-            if not job.loss.bounded:
-                [start] = yield from self.gather(StartTree, [COORDINATOR], tree=tree)
-                self._bounds = Bounds(start.max_grad, start.max_hess)
-            if job.renews_cut_points(tree):
-                yield from self._find_cut_points(tree)
-            self._finder.start_tree(job.steps(self._bounds, self._n_rows))
+        if not job.loss.bounded:
+            [start] = yield from self.gather(StartTree, [COORDINATOR], tree=tree)
+            self._bounds = Bounds(start.max_grad, start.max_hess)
+        if job.renews_cut_points(tree):
+            yield from self._find_cut_points(tree)
+        self._finder.start_tree(job.steps(self._bounds, self._n_rows))
         frontier, level = Frontier.root(), 0
         while True:
-            if job.merges:
-                yield from self._propose(tree, level)
+            yield from self._propose(tree, level)
             [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
-            if not len(splits.nodes):
+            if not len(splits.nodes) or splits.last:
                 return
-            if job.merges and not splits.last:
-                self._finder.apply(frontier.positions(splits.nodes), [bool(b) for b in splits.build_left])
-            if self._row_shards:
-                yield from self._route(tree, level, splits)
-            if splits.last:
-                return
+            self._finder.apply(frontier.positions(splits.nodes), [bool(b) for b in splits.build_left])
             frontier = frontier.split(splits.nodes)
             level += 1
 
@@ -151,17 +137,3 @@ class Server(Role):
             begin, end = np.searchsorted(features, edges)
             parts.append(alive[begin:end])
         return pack_living(np.concatenate(parts))
-
-    def _route(self, tree: int, level: int, splits: ApplySplits):
-        """ANDs the bitvectors of the feature shards that own a split, for each of the server's row shards."""
-        owners = np.unique(splits.shards)
-        senders = [worker_name(r, int(c)) for r in self._row_shards for c in owners]
-        pushed = yield from self.gather(PushBitvectors, senders, tree=tree, level=level)
-        for i, r in enumerate(self._row_shards):
-            parts = pushed[i * len(owners) : (i + 1) * len(owners)]
-            with self.stage("route"):
-                words = reduce(np.bitwise_and, [unpack_bitvector(m.form, m.bits, m.n_bits) for m in parts])
-                form, bits = pack_bitvector(words, parts[0].n_bits)
-            routed = RouteRows(tree=tree, level=level, n_bits=parts[0].n_bits, form=form, bits=bits)
-            for worker in self._job.workers_of_rows(r):
-                self.send(worker, routed)

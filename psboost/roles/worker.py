@@ -32,7 +32,6 @@ from psboost.wire.messages import (
     PushEvaluation,
     PushLeafSums,
     PushMaxima,
-    RouteRows,
     ShareCutPoints,
     StartTree,
 )
@@ -59,6 +58,7 @@ class Worker(Role):
         """`side_by_side` is a `map` that a driver may give: one that calls its function in job.n_threads threads."""
         super().__init__(worker_name(row_shard, feature_shard), stage)
         self._job, self._r, self._c = job, row_shard, feature_shard
+        self._peers = {c: worker_name(row_shard, c) for c in range(job.n_feature_shards) if c != feature_shard}
         self._source, self._eval_sources = source, tuple(eval_sources)
         self._side_by_side = side_by_side
 
@@ -281,24 +281,22 @@ class Worker(Role):
     # --- routing
 
     def _route(self, tree: int, level: int, splits: AnySplits):
-        """The rows' bitvector: that of its own splits, or of those of all feature shards, ANDed by the server."""
+        """The rows' bitvector: of its own splits and, as its peers send theirs, of those of all feature shards."""
         mine = np.flatnonzero(splits.shards == self._c)
         with self.stage("route"):
             bits = self._bits(splits, mine)
-        if not self._job.routes:
-            return bits
-        router = self._job.router_of(self._r)
-        if len(mine):
+        if len(mine) and self._peers:
             with self.stage("encode"):
                 form, packed = pack_bitvector(bits, self._n_rows)
-            self.send(
-                router,
-                PushBitvectors(
-                    tree=tree, level=level, shard=self._c, n_bits=self._n_rows, form=form, bits=packed
-                ),
-            )
-        [routed] = yield from self.gather(RouteRows, [router], tree=tree, level=level)
-        return unpack_bitvector(routed.form, routed.bits, self._n_rows)
+            message = PushBitvectors(tree=tree, level=level, form=form, bits=packed)
+            for peer in self._peers.values():
+                self.send(peer, message)
+        owners = [peer for c, peer in self._peers.items() if c in splits.shards]
+        pushed = yield from self.gather(PushBitvectors, owners, tree=tree, level=level)
+        with self.stage("route"):
+            for message in pushed:
+                bits &= unpack_bitvector(message.form, message.bits, self._n_rows)
+        return bits
 
     def _bits(self, splits: AnySplits, mine: np.ndarray) -> np.ndarray:
         """The bitvector of the splits `mine`: 0 for a row that one of them sends away from its node's default child."""

@@ -259,23 +259,13 @@ class ApplySplits(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class PushBitvectors(Message):
-    """worker (r, c) -> server r mod S, once a level (C > 1), if c owns a split: which rows keep the default side.
+    """worker (r, c) -> the other workers (r, *), once a level (C > 1), if c owns a split: which rows keep the default side.
 
     One bit for each row of the row shard: 0 if a split of this level, owned by the sender, sends the row away from
-    its node's default child; `form` says how the bits are held (wire/packing.py, pack_bitvector).
+    its node's default child; `form` says how the bits are held (wire/packing.py, pack_bitvector). Whoever gets those of all
+    owners ANDs them.
     """
 
-    shard: int
-    n_bits: int
-    form: str
-    bits: np.ndarray
-
-
-@dataclass(frozen=True, kw_only=True)
-class RouteRows(Message):
-    """server r mod S -> workers (r, *), once a level (C > 1): the bitvectors of all feature shards, ANDed."""
-
-    n_bits: int
     form: str
     bits: np.ndarray
 

@@ -27,7 +27,6 @@ from psboost.wire.messages import (
     PushLeafSums,
     PushMaxima,
     PushSketches,
-    RouteRows,
     ShareCutPoints,
     StartTree,
     StopTraining,
@@ -92,7 +91,7 @@ def test_one_message_for_each_sender_receiver_and_step(grid, servers, objective)
     if grid[0] > 1:
         expected |= {DealRanges, PushSketches, PushHistograms}
     if grid[1] > 1:
-        expected |= {PushBitvectors, RouteRows}
+        expected |= {PushBitvectors}
     if objective == "reg:squarederror":
         expected |= {PushMaxima, StartTree}
     assert present == expected
@@ -105,14 +104,12 @@ def test_who_sends_what_to_whom(grid, servers):
     n_row_shards, n_feature_shards = grid
     everybody = {*job.workers, *(job.servers if n_row_shards > 1 else ())}
     first_of_rows = {f"worker {r},0" for r in range(n_row_shards)}
-    router = {worker: f"server {int(worker[7]) % servers}" for worker in job.workers}
-    routers = set(router.values()) if n_feature_shards > 1 else set()
     proposers = set(job.servers if n_row_shards > 1 else job.workers)
     for kind, senders, receivers in (
         (DescribeRows, set(job.workers), {"coordinator"}),
         (DealFeatures, {"coordinator"}, set(job.workers)),
         (ProposeSplits, proposers, {"coordinator"}),
-        (ApplySplits, {"coordinator"}, everybody | routers),
+        (ApplySplits, {"coordinator"}, everybody),
         (PushLeafSums, first_of_rows, {"coordinator"}),
         (PushEvaluation, first_of_rows, {"coordinator"}),
         (PushMaxima, first_of_rows, {"coordinator"}),
@@ -123,9 +120,7 @@ def test_who_sends_what_to_whom(grid, servers):
         assert pairs == {(s, r) for s in senders for r in receivers}, kind
     for sender, receiver, message in sent:
         if type(message) is PushBitvectors:
-            assert receiver == router[sender] and message.shard == int(sender.split(",")[1])
-        if type(message) is RouteRows:
-            assert sender == router[receiver]
+            assert receiver in job.workers and receiver != sender and receiver.split(",")[0] == sender.split(",")[0]
     if n_row_shards > 1:
         for kind in (PushSketches, PushHistograms):
             pairs = {(s, r) for s, r, m in sent if type(m) is kind}
@@ -326,7 +321,7 @@ def test_a_worker_alone():
 
 
 def test_a_worker_of_a_block():
-    """Worker 0,1 of 2 x 2 with 2 servers: sketches and histograms for both, bits for its router."""
+    """Worker 0,1 of 2 x 2 with 2 servers: sketches and histograms for both, bits for its peer."""
     job = runs.make_job((2, 2), 2, n_rounds=1, max_depth=2, min_child_weight=0, grad_bits=16)
     source = runs.make_source(job, np.repeat(TINY, 2, axis=0), np.repeat(column(0, 1, 0, 1), 2))
     worker = BlockWorker(job, 0, 1, source)
@@ -350,21 +345,20 @@ def test_a_worker_of_a_block():
     # A split of the other feature shard: this one has no bits to send, but is told where its rows go.
     living = pack_living(np.array([1], np.uint8)), pack_living(np.array([], np.uint8))
     assert worker.handle("coordinator", apply_splits(0, [0], [0], [1], last=False, living=living)) == []
-    assert worker.waits_for == "RouteRows (tree 0, level 0) from server 0"
+    assert worker.waits_for == "PushBitvectors (tree 0, level 0) from worker 0,0"
     form, bits = pack_bitvector(np.array([0b0111], np.uint64), 4)  # row 3 leaves its default side, the left one
-    sent = worker.handle("server 0", RouteRows(tree=0, level=0, n_bits=4, form=form, bits=bits))
+    sent = worker.handle("worker 0,0", PushBitvectors(tree=0, level=0, form=form, bits=bits))
     assert kinds(sent) == [("server 0", "PushHistograms"), ("server 1", "PushHistograms")]
     assert sent[0][1].totals.tolist() == [[2**14, 3 * 2**15, 3 * 2**14]]
 
-    # Its own split of the left child: values of 2 go right.
+    # Its own split of the left child: values of 2 go right. Nobody else has one, so it waits for nobody's bits.
     sent = worker.handle(
         "coordinator", apply_splits(1, [1], [0], [1], last=True, shards=[1], locals_=[0])
     )
-    assert kinds(sent) == [("server 0", "PushBitvectors")]
+    assert kinds(sent) == [("worker 0,0", "PushBitvectors")]
     pushed = sent[0][1]
     assert unpack_bitvector(pushed.form, pushed.bits, 4)[0] & np.uint64(15) == 0b1011  # row 3 is elsewhere
-    sent = worker.handle("server 0", RouteRows(tree=0, level=1, n_bits=4, form=pushed.form, bits=pushed.bits))
-    assert sent == [] and worker.waits_for == "CloseTree (tree 0, level -1) from coordinator"
+    assert worker.waits_for == "CloseTree (tree 0, level -1) from coordinator"
     assert worker.handle("coordinator", CloseTree(tree=0, values=np.zeros(3, np.float32))) == []
     assert worker.done
 
@@ -402,7 +396,7 @@ def push(level, totals, *nodes):
     return PushHistograms(tree=0, level=level, totals=np.array(totals), codec="packed", arrays=arrays)
 
 
-def test_a_server_merges_searches_and_routes():
+def test_a_server_merges_and_searches():
     server = server_2x2()
     assert server.handle("worker 0,0", push(0, [[-10, 40, 100]], {0: (-30, 10), 1: (20, 10)})) == []
     assert server.handle("worker 0,1", push(0, [[-10, 40, 100]], {0: (-1, 5)})) == []
@@ -415,16 +409,7 @@ def test_a_server_merges_searches_and_routes():
     assert proposal.left_sums.tolist() == [[-60, 20]] and proposal.default_left.tolist() == [0]
     assert [unpack_living(packed, 1).tolist() for packed in proposal.living] == [[1], [1]]
 
-    # Shard 0 owns the split, so its two workers send bits; with its one server, for both row shards at once.
     assert server.handle("coordinator", apply_splits(0, [0], [0], [0], last=False)) == []
-    assert server.waits_for == "PushBitvectors (tree 0, level 0) from worker 0,0, worker 1,0"
-    form, bits = pack_bitvector(np.array([0b1010], np.uint64), 4)
-    bitvector = PushBitvectors(tree=0, level=0, shard=0, n_bits=4, form=form, bits=bits)
-    assert server.handle("worker 1,0", bitvector) == []
-    sent = server.handle("worker 0,0", bitvector)
-    assert kinds(sent) == [(f"worker {r},{c}", "RouteRows") for r in range(2) for c in range(2)]
-    assert all(unpack_bitvector(m.form, m.bits, 4)[0] & np.uint64(15) == 0b1010 for _, m in sent)
-
     # The left child is built, the right one is the parent less it; then the tree is grown.
     for name in ("worker 0,0", "worker 1,0"):
         assert server.handle(name, push(1, [[-30, 10, 100]], {0: (-30, 10)})) == []
@@ -436,37 +421,35 @@ def test_a_server_merges_searches_and_routes():
     assert server.done
 
 
-def test_a_server_ands_the_bits_of_all_shards():
-    server = server_2x2()
-    for r in range(2):
-        server.handle(f"worker {r},0", push(0, [[0, 40, 100]], {0: (-30, 10), 1: (30, 10)}))
-        server.handle(f"worker {r},1", push(0, [[0, 40, 100]], {0: (-1, 5)}))
-    server.handle("coordinator", apply_splits(0, [0], [0], [0], last=False))
-    assert "worker 0,1" not in server.waits_for
-    form, bits = pack_bitvector(np.array([15], np.uint64), 4)
-    for r in range(2):
-        server.handle(
-            f"worker {r},0", PushBitvectors(tree=0, level=0, shard=0, n_bits=4, form=form, bits=bits)
-        )
-        server.handle(f"worker {r},0", push(1, [[-30, 10, 100]], {0: (-30, 10)}))
-        server.handle(f"worker {r},1", push(1, [[-30, 10, 100]], {}))
-    server.handle(
-        "coordinator", apply_splits(1, [1, 2], [0, 0], [0, 0], last=True, shards=[0, 1], locals_=[0, 0])
-    )
-    for r, c, word in ((0, 0, 0b1110), (0, 1, 0b0111), (1, 0, 0b1100), (1, 1, 0b1010)):
+def test_a_worker_ands_the_bits_of_all_shards():
+    """Worker 0,0 of 1 x 3: the root's split is its own, those of the level below are the other two's."""
+    params = {"max_depth": 2, "min_child_weight": 0, "base_score": 0.5, "grad_bits": 16}
+    job = runs.make_job((1, 3), n_rounds=1, **params)
+    worker = BlockWorker(job, 0, 0, runs.make_source(job, TINY, column(0, 1, 0, 1)))
+    worker.start()
+    worker.handle("coordinator", deal_features([0], [0, 1], n_rows=4))
+    worker.handle("coordinator", CloseTree(values=np.array([0.0], np.float32)))
+    sent = worker.handle("coordinator", apply_splits(0, [0], [0], [1], last=False))
+    assert kinds(sent) == [(f"worker 0,{c}", "PushBitvectors") for c in (1, 2)] + [("coordinator", "ProposeSplits")]
+    assert sent[0][1] is sent[1][1]
+    assert unpack_bitvector(sent[0][1].form, sent[0][1].bits, 4)[0] & np.uint64(15) == 0b0101  # values of 2 go right
+
+    def bits_of(word):
         form, bits = pack_bitvector(np.array([word], np.uint64), 4)
-        sent = server.handle(
-            f"worker {r},{c}", PushBitvectors(tree=0, level=1, shard=c, n_bits=4, form=form, bits=bits)
-        )
-    words = [unpack_bitvector(m.form, m.bits, 4)[0] & np.uint64(15) for _, m in sent]
-    assert words == [0b0110, 0b0110, 0b1000, 0b1000]
-    assert server.done
+        return PushBitvectors(tree=0, level=1, form=form, bits=bits)
+
+    assert worker.handle("worker 0,2", bits_of(0b0111)) == []  # who is quicker than the coordinator
+    assert worker.handle("coordinator", apply_splits(1, [1, 2], [0, 0], [1, 1], last=True, shards=[1, 2])) == []
+    assert worker.waits_for == "PushBitvectors (tree 0, level 1) from worker 0,1"
+    [(_, pushed)] = worker.handle("worker 0,1", bits_of(0b1011))
+    grads, hesses = pushed.sums.T  # of leaves 3 to 6, which hold rows 0, 2, 1, 3
+    assert np.sign(grads).tolist() == [1, 1, -1, -1] and len(set(hesses.tolist())) == 1 and hesses[0] > 0
 
 
 def test_a_server_without_anything_to_do_is_done_at_once():
     server = Server(runs.make_job((1, 1)), 0)
     assert server.start() == [] and server.done
-    idle = Server(runs.make_job((1, 2), 2), 1)  # the only row shard is routed by server 0
+    idle = Server(runs.make_job((1, 2)), 0)  # one row shard: nothing to merge
     assert idle.start() == [] and idle.done
 
 
@@ -476,11 +459,6 @@ def test_a_server_refuses_a_child_larger_than_its_parent():
         server.handle(f"worker {r},0", push(0, [[0, 40, 100]], {0: (-30, 10), 1: (30, 10)}))
         server.handle(f"worker {r},1", push(0, [[0, 40, 100]], {}))
     server.handle("coordinator", apply_splits(0, [0], [0], [0], last=False))
-    form, bits = pack_bitvector(np.array([15], np.uint64), 4)
-    for r in range(2):
-        server.handle(
-            f"worker {r},0", PushBitvectors(tree=0, level=0, shard=0, n_bits=4, form=form, bits=bits)
-        )
     with pytest.raises(ProtocolError, match="not part of its parent"):
         for r in range(2):
             server.handle(f"worker {r},0", push(1, [[-30, 10, 100]], {0: (-40, 11)}))
