@@ -119,8 +119,9 @@ def _parser() -> argparse.ArgumentParser:
         _members,
     )
     _add_rendezvous(members, "where the coordinator listens")
-    members.add_argument("--servers", type=int, default=0, metavar="N", help="the servers of ranks 0 to N-1 (none)")
-    members.add_argument("--workers", type=int, default=0, metavar="N", help="the workers of ranks 0 to N-1 (none)")
+    for role in ("server", "worker"):
+        members.add_argument(f"--{role}s", type=int, default=0, metavar="N", help=f"how many {role}s (none)")
+        members.add_argument(f"--first-{role}", type=int, default=0, metavar="K", help="their ranks are K to K+N-1 (K=0)")
     members.add_argument("--watched", action="store_true", help=argparse.SUPPRESS)  # see cluster/nursery.py
     return parser
 
@@ -248,7 +249,9 @@ def _members(args: argparse.Namespace) -> int:
     def play(role: str, rank: int) -> int:
         return run([role, "--prepared", "--rendezvous", args.rendezvous, "--rank", str(rank)])
 
-    ranks = [("server", i) for i in range(args.servers)] + [("worker", i) for i in range(args.workers)]
+    servers = range(args.first_server, args.first_server + args.servers)
+    workers = range(args.first_worker, args.first_worker + args.workers)
+    ranks = [("server", rank) for rank in servers] + [("worker", rank) for rank in workers]
     return nursery.run_members(ranks, play, watched=args.watched)
 
 

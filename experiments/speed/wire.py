@@ -6,7 +6,7 @@
 Four nodes, each a namespace with its own link (psboost/lab/namespaces.py), one thread a process, everybody with depth 6,
 256 bins and learning rate 0.3:
 
-    psboost         2x2 grid and 2 servers, dealt to the nodes as scripts/launch_hosts deals them; it reads one .npz
+    psboost         2x2 grid and 2 servers, dealt to the nodes and started as scripts/launch_hosts does; it reads one .npz
     XGBoost         row split (QuantileDMatrix) and column split, a worker a node, each with an .npz of its part
     LightGBM        data (defaults; min_data_in_leaf=1, so that it keeps rare columns too) and voting, the same way
 
@@ -223,8 +223,11 @@ def run_psboost(way: Psboost, data: Data, n_rounds: int, rate: str) -> Run:
         begin = time.monotonic()
         lab.start(0, [*psboost, "coordinator", *command], on_line=on_line, env=env)
         roles = [("server", i) for i in range(way.servers)] + [("worker", i) for i in range(way.n_workers)]
+        of_nodes: dict[int, list[str]] = {}
         for turn, (role, rank) in enumerate(roles):
-            lab.start(way.node_of(turn), [*psboost, role, *rendezvous, "--rank", str(rank)], env=env)
+            of_nodes.setdefault(way.node_of(turn), []).extend((f"--{role}s", "1", f"--first-{role}", str(rank)))
+        for node, members in of_nodes.items():
+            lab.start(node, [*psboost, "members", *rendezvous, *members], env=env)
         lab.wait(WAIT_SECONDS, check=check_memory)
         run.report = json.loads((folder / "report.json").read_text())
         forest = load_model(folder / "model.json")

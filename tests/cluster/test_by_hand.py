@@ -157,7 +157,7 @@ def test_launch_local_has_the_coordinators_exit_code(tmp_path):
 
 
 def test_launch_hosts(tmp_path, data, expected):
-    """With a stand-in for ssh, which runs what the remote shell would."""
+    """With a stand-in for ssh, which runs what the remote shell would; three workers of four are on the second host."""
     (tmp_path / "hosts").write_text("127.0.0.1 # the first\nlocalhost 2\n")
     ssh = tmp_path / "ssh"
     ssh.write_text('#!/bin/sh\necho "$1" >>hosts-used\nshift\nexec sh -c "$*"\n')
@@ -165,7 +165,7 @@ def test_launch_hosts(tmp_path, data, expected):
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = str(probe.getsockname()[1])
     command = run_command(
-        tmp_path, tmp_path / "hosts", "--port", port, data, "--model", tmp_path / "m.json", *FEW[:2],
+        tmp_path, tmp_path / "hosts", "--port", port, data, "--model", tmp_path / "m.json", *FEW[:2], "--grid", "2x2",
         command=[SCRIPTS / "launch_hosts"], PYTHONWARNINGS="", PSBOOST_SSH=str(ssh),
         PSBOOST_REMOTE_COMMAND=str(SCRIPTS.parent / ".venv" / "bin" / "psboost"),
     )  # fmt: skip
