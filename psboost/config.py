@@ -78,7 +78,7 @@ class TrainConfig:
         "workers sum histograms in a ring, dense ones but in sparse-allreduce",
     )
     grid: tuple[int, int] = define((1, 1), Grid(), "row shards x feature shards, one worker each")
-    servers: int = define(1, Int(1, 2**16), "servers that merge histograms, in mode block; ignored in the others")
+    servers: int = define(1, Int(1, 2**16), "servers that merge histograms; none with one row shard, or in other modes")
     threads: int | None = define(
         None, Int(1, 2**10), "threads of each worker", optional="this machine's cores, shared among the workers"
     )
@@ -123,7 +123,7 @@ class TrainConfig:
 
     @property
     def n_servers(self) -> int:
-        return self.servers if self.mode == BLOCK else 0
+        return self.servers if self.mode == BLOCK and self.grid[0] > 1 else 0
 
     @property
     def n_workers(self) -> int:

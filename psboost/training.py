@@ -63,7 +63,7 @@ def train(
                      histograms are summed in a ring, XGBoost's way), "reduce-scatter" (each worker sums and searches a range
                      of features, LightGBM's way) or "sparse-allreduce" (only present bins travel). The model is the same
     grid             (row shards, feature shards): one worker for each block
-    servers          servers that merge histograms; with one row shard, and in modes other than "block", nothing is merged
+    servers          servers that merge histograms; none with one row shard, or in modes other than "block"
     threads          of each worker; by default this machine's cores, shared among the workers
     transport        "memory" (one thread runs all roles: the default for one worker), "inproc" (roles are threads: the
                      default for several), "tcp" or "ipc" (processes on this machine), or "virtual" (one thread runs all

@@ -101,7 +101,7 @@ class Psboost:
 
 DEFAULT = Psboost("psboost")
 EIGHT_BITS = Psboost("psboost, grad_bits=8", flags=("--grad-bits", "8"))
-COLUMNS = Psboost("psboost, 1x4 grid", grid=(1, 4))
+COLUMNS = Psboost("psboost, 1x4 grid", grid=(1, 4), servers=0)
 APART = Psboost("psboost, a node for each role", apart=True)
 
 
@@ -216,8 +216,8 @@ def run_psboost(way: Psboost, data: Data, n_rounds: int, rate: str) -> Run:
         rendezvous = ["--rendezvous", f"{lab.hosts[0]}:{PORT}"]
         command = [
             *rendezvous, str(data.train), "--model", str(folder / "model.json"), "--report", str(folder / "report.json"),
-            "--grid", grid, "--servers", str(way.servers), "--num-boost-round", str(n_rounds + 1), "--max-depth", "6",
-            "--max-bin", "256", "--learning-rate", "0.3", "--objective", "binary:logistic", *way.flags,
+            "--grid", grid, "--servers", str(max(1, way.servers)), "--num-boost-round", str(n_rounds + 1),
+            "--max-depth", "6", "--max-bin", "256", "--learning-rate", "0.3", "--objective", "binary:logistic", *way.flags,
         ]  # fmt: skip
         psboost, env = [sys.executable, "-P", "-m", "psboost"], environment()
         begin = time.monotonic()

@@ -143,9 +143,8 @@ class Coordinator(Role):
         for r in range(job.n_row_shards):
             for c in range(job.n_feature_shards):
                 self.send(worker_name(r, c), dealing.for_worker(r, c))
-        if job.merges:
-            for s, server in enumerate(job.servers):
-                self.send(server, dealing.for_server(s))
+        for s, server in enumerate(job.servers):
+            self.send(server, dealing.for_server(s))
 
     def _learn_cut_points(self, tree: int = -1):
         """Cut points of all shards."""
@@ -189,7 +188,7 @@ class Coordinator(Role):
             maxima = yield from self.gather(PushMaxima, senders, tree=tree)
             self._bounds = Bounds(max(m.max_grad for m in maxima), max(m.max_hess for m in maxima))
             start = StartTree(tree=tree, max_grad=self._bounds.grad, max_hess=self._bounds.hess)
-            for name in (*job.workers, *(job.servers if job.merges else ())):
+            for name in (*job.workers, *job.servers):
                 self.send(name, start)
         if job.renews_cut_points(tree):
             yield from self._learn_cut_points(tree)
@@ -233,7 +232,7 @@ class Coordinator(Role):
             of_shard = replace(message, living=living)
             for worker in job.workers_of_features(c):
                 self.send(worker, of_shard)
-        for server in job.servers if job.merges else ():
+        for server in job.servers:
             self.send(server, message)
 
     def _tree(self, growing: _Growing, leaves: list[int], values: np.ndarray, steps: Steps) -> Tree:

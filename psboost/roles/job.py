@@ -56,14 +56,13 @@ class Job(Grid):
     mode: str = BLOCK  # one of MODES; in all others workers hold whole rows and sum histograms in a ring, without servers
 
     def __post_init__(self) -> None:
-        if not self.is_ring:
-            return
-        if self.n_feature_shards > 1:
+        if self.is_ring and self.n_feature_shards > 1:
             raise ParameterError(
                 f"mode {self.mode} distributes rows alone: give a grid of {self.n_row_shards * self.n_feature_shards}x1, "
                 f"or mode {BLOCK} for {self.n_row_shards}x{self.n_feature_shards}"
             )
-        object.__setattr__(self, "n_servers", 0)
+        if not self.merges:
+            object.__setattr__(self, "n_servers", 0)
 
     @property
     def is_ring(self) -> bool:

@@ -27,8 +27,7 @@ from psboost.wire.packing import pack_living, unpack_integers
 
 
 class Server(Role):
-    """Server s of a training run: owns one range of features of every feature shard. With one row shard it has nothing to
-    do."""
+    """Server s of a training run: owns one range of features of every feature shard."""
 
     def __init__(self, job: Job, server: int, stage=None):
         super().__init__(server_name(server), stage)
@@ -36,8 +35,6 @@ class Server(Role):
 
     def run(self):
         job = self._job
-        if not job.merges:
-            return
         yield from self._set_up()
         for self.tree in range(job.n_rounds):
             yield from self._grow(self.tree)

@@ -16,7 +16,7 @@ from psboost.wire.messages import Abort, Join
 from tests.cluster.command import NO_END, Command, run_command, started, write_svmlight
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
-FEW = ("--num-boost-round", "3", "--grid", "1x2", "--servers", "1")
+FEW = ("--num-boost-round", "3", "--grid", "2x1", "--servers", "1")
 LOCALLY = {"command": [SCRIPTS / "launch_local"], "PYTHONWARNINGS": ""}  # pip, which it may run, warns
 SHORT_SILENCE = "import psboost.cluster.liveness as l; l.SILENCE_SECONDS = 2"
 

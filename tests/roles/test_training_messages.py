@@ -446,11 +446,9 @@ def test_a_worker_ands_the_bits_of_all_shards():
     assert np.sign(grads).tolist() == [1, 1, -1, -1] and len(set(hesses.tolist())) == 1 and hesses[0] > 0
 
 
-def test_a_server_without_anything_to_do_is_done_at_once():
-    server = Server(runs.make_job((1, 1)), 0)
-    assert server.start() == [] and server.done
-    idle = Server(runs.make_job((1, 2)), 0)  # one row shard: nothing to merge
-    assert idle.start() == [] and idle.done
+def test_there_are_no_servers_where_nothing_is_merged():
+    assert runs.make_job((1, 1)).servers == runs.make_job((1, 2), 2).servers == []
+    assert runs.make_job((2, 1), 2).servers == ["server 0", "server 1"]
 
 
 def test_a_server_refuses_a_child_larger_than_its_parent():
