@@ -15,6 +15,10 @@ from psboost.wire.histogram_codecs import Packer, encode_histograms
 from psboost.wire.messages import ApplySplits, ProposeSplits, PushHistograms, PushSketches, ShareCutPoints
 from psboost.wire.packing import unpack_living
 
+# Bytes of a message, two milliseconds on a link of 1 Gbit/s: it is sent while the next one is packed. Smaller ones go together:
+# where roles share cores, who gets the first would take the core that packs the second.
+_LARGE = 1 << 18
+
 
 class BlockWorker(Worker):
     """Worker (r, c) of a training by blocks: servers sum its histograms or, with one row shard, it proposes splits."""
@@ -90,11 +94,19 @@ class BlockWorker(Worker):
     def _send_histograms(self, tree: int, level: int, nodes: list[int], living: list[list[np.ndarray]]) -> None:
         """Builds the histograms of `nodes` and sends each server its part (R > 1). `living`: of each server's features."""
         built, totals = self._build(nodes, living, self._range_offsets.tolist())
-        encoded = self._all(partial(self._encode, level), built, range(self._job.n_servers))
-        # none before all are there: where cores are shared, who gets the first would take the core that packs the second
+        encoded = self._side_by_side(partial(self._encode, level), built, range(self._job.n_servers))
+        held: list[tuple[str, PushHistograms]] = []
         for server, arrays in zip(self._job.servers, encoded, strict=True):
             message = PushHistograms(tree=tree, level=level, totals=totals, codec=self._job.codec, arrays=arrays)
+            held.append((server, message))
+            if sum(array.nbytes for array in arrays) >= _LARGE:
+                self._send_all(held)
+        self._send_all(held)
+
+    def _send_all(self, held: list[tuple[str, PushHistograms]]) -> None:
+        for server, message in held:
             self.send(server, message)
+        held.clear()
 
     def _encode(self, level: int, built: Histograms, server: int) -> tuple[np.ndarray, ...]:
         """A server's histograms."""
