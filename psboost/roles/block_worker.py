@@ -15,8 +15,8 @@ from psboost.wire.histogram_codecs import Packer, encode_histograms
 from psboost.wire.messages import ApplySplits, ProposeSplits, PushHistograms, PushSketches, ShareCutPoints
 from psboost.wire.packing import unpack_living
 
-# Bytes of a message, two milliseconds on a link of 1 Gbit/s: it is sent while the next one is packed. Smaller ones go together:
-# where roles share cores, who gets the first would take the core that packs the second.
+# Bytes of a message, two milliseconds on a link of 1 Gbit/s: it is sent while the next one is packed. Smaller ones go
+# together: where roles share cores, who gets the first would take the core that packs the second.
 _LARGE = 1 << 18
 
 
