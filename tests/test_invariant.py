@@ -298,7 +298,7 @@ def test_a_worker_that_errs_gives_another_model(fault, monkeypatch):
         monkeypatch.setattr(row_gradients, "round_gradients", lambda *args, **out: right(*args[:-1], 0, **out))
     elif fault == "lost":
         right = server.HistogramMerger.sum
-        first = lambda self, node, parts, total: right(self, node, parts[::2], total)  # noqa: E731
+        first = lambda self, parts, totals: right(self, parts[::2], totals)  # noqa: E731
         monkeypatch.setattr(server.HistogramMerger, "sum", first)
     else:
         monkeypatch.setattr(split, "better", lambda a, b: np.zeros(len(a.gains), bool))

@@ -21,6 +21,7 @@ from experiments.common.data import Data
 from experiments.common.plan import Settings
 from experiments.common.training import grid_of, test_auc, train, watched
 from experiments.speed.order0 import entropy_bytes, gaps_of
+from psboost.boosting.living import LivingFeatures
 from psboost.roles import dealing
 from psboost.roles.block_worker import BlockWorker
 from psboost.wire.histogram_codecs import decode_histograms
@@ -69,12 +70,12 @@ def measure(settings: Settings, data: Data) -> list[dict]:
 def of_all_features(count):
     """Shows what workers would send of all features that they store, if it were not known which ones can be split."""
 
-    def show(worker, tree, level, nodes, living) -> None:
+    def show(worker, tree, level, nodes, positions) -> None:
         edges = worker._range_offsets.tolist()
-        every = [[np.arange(*edge, dtype=np.int32)] * len(nodes) for edge in pairwise(edges)]
-        for server, built in enumerate(worker._build(nodes, every, edges)[0]):
+        every = [LivingFeatures.of_root(*edge) for edge in pairwise(edges)]
+        for server, built in enumerate(worker._build(nodes, [0] * len(nodes), every, edges)[0]):
             count(worker._encode(level, built, server))
-        send(worker, tree, level, nodes, living)
+        send(worker, tree, level, nodes, positions)
 
     send, least_rows = BlockWorker._send_histograms, dealing.least_rows
     BlockWorker._send_histograms, dealing.least_rows = show, lambda *_: 1

@@ -6,14 +6,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from psboost.boosting.living import LivingFeatures
 from psboost.data.block import Block, DenseBlock
 from psboost.errors import ProtocolError
 from psboost.kernels import dense as dense_kernels
 from psboost.kernels import histograms as kernels
 from psboost.kernels import node_histograms as node_kernels
+from psboost.kernels import open_nodes
 from psboost.kernels.node_histograms import NodeHistogram
 
-_GRADS_FIT, _HESSES_FIT = 1 << 31, 1 << 32  # with less in a node, no packed sum of it overflows
 _FEW_BINS = 1 << 20  # so many slots, the hot ones side by side, are quick to add to
 _WINDOW = 1 << 15  # slots that stay in a core's cache
 
@@ -75,65 +76,88 @@ def _join(arrays: list[np.ndarray], dtype) -> np.ndarray:
 
 
 class Total(NamedTuple):
-    """What a node's rows come to: grads, hesses and, where they are known, absolute grads."""
+    """What a node's rows come to: grads, hesses and absolute grads, UNKNOWN if nobody knows."""
 
     grad: int
     hess: int
-    size: int | None
-
-    def __sub__(self, other: "Total") -> "Total":
-        size = None if self.size is None or other.size is None else self.size - other.size
-        return Total(self.grad - other.grad, self.hess - other.hess, size)
+    size: int
 
     @property
     def needs_pairs(self) -> bool:
         """Whether the sum of some of the rows may be too wide to be packed."""
-        return self.size is None or self.size >= _GRADS_FIT or self.hess >= _HESSES_FIT
+        return self.size < 0 or self.size >= kernels.GRADS_FIT or self.hess >= kernels.HESSES_FIT
+
+
+class Sums(ABC):
+    """The sums of one node over all bins of a range, or of those of a level that were built, one for each split.
+
+    totals  int64 (n, 3): what the rows of each come to (Total)
+    """
+
+    totals: np.ndarray
+
+    @abstractmethod
+    def take(self, bin_offsets: np.ndarray, least: int, room: NodeHistogram) -> int:
+        """Writes the histogram of the features whose hesses come to `least`, of the only node, to `room`; returns how many
+        these are."""
+
+    @abstractmethod
+    def share_out(self, memory: NodeHistogram, used: np.ndarray, splits, k: int, least: int, nodes: np.ndarray) -> int:
+        """Shares parents' histograms out from split k on (kernels.open_nodes.add_sums); returns the split to go on with."""
 
 
 @dataclass(frozen=True)
-class NodeSums:
-    """The sums of one node, over all bins of a range, until the next node's are made.
+class NodeSums(Sums):
+    """The sums of one node, until the next node's are made.
 
-    acc    int64: a packed slot or, with `pairs`, a grad and a hess for each bin (kernels.histograms)
+    acc    int64: a packed slot or, if its total needs them, a grad and a hess for each bin (kernels.histograms)
     total  of all rows
     """
 
     acc: np.ndarray
-    pairs: bool
     total: Total
 
-    def take(self, bin_offsets: np.ndarray, least: int, room: NodeHistogram) -> int:
-        """Writes the histogram of the features whose hesses come to `least` to `room`; returns how many these are."""
+    @property
+    def pairs(self) -> bool:
+        return self.total.needs_pairs
+
+    @property
+    def totals(self):
+        return np.array([self.total], np.int64)
+
+    def take(self, bin_offsets, least, room):
         return node_kernels.take(bin_offsets, self.acc, self.pairs, least, room)
 
-    def share_out(self, node: NodeHistogram, forms: np.ndarray, least: int, room: NodeHistogram) -> tuple[int, int]:
-        """Writes the node's histogram to `room`, and its sibling's to where the parent's, `node`, was; returns how many
-        features these have (kernels.node_histograms.share_out). ProtocolError if the parent's are less than the sums."""
-        counts = np.zeros(3, np.int64)
-        self._share_out(node, forms, least, room, counts)
-        if counts[2]:
-            raise ProtocolError("a child's histogram is not part of its parent's")
-        return int(counts[0]), int(counts[1])
-
-    def _share_out(self, node, forms, least, room, counts) -> None:
-        node_kernels.share_out(node, self.acc, forms, least, room, counts)
+    def share_out(self, memory, used, splits, k, least, nodes):
+        return open_nodes.add_sums(memory, used, *splits, k, self.acc, self.totals[0], least, nodes)
 
 
 @dataclass(frozen=True)
-class ListedSums(NodeSums):
-    """What several lists come to; `acc` is all 0, and as long as kernels.node_histograms wants it."""
+class ListedSums(Sums):
+    """What the lists of the nodes that were built come to.
 
-    lists: node_kernels.NodeLists
+    entries  bins, grads, hesses of all lists
+    lists    int64 (n, 3 for each list): kernels.node_histograms.NodeLists
+    acc      all 0: as long as kernels.open_nodes.add_lists wants it
+    """
+
+    entries: list[np.ndarray]
+    lists: np.ndarray
+    totals: np.ndarray
+    acc: np.ndarray
 
     def take(self, bin_offsets, least, room):
-        n_features = node_kernels.take_lists(bin_offsets, self.lists, self.pairs, self.acc, least, room)
+        [lists], pairs = self.lists, Total(*self.totals[0].tolist()).needs_pairs
+        acc = self.acc if pairs else self.acc[: len(self.acc) // 2]
+        n_features = node_kernels.take_lists(
+            bin_offsets, node_kernels.NodeLists(*self.entries, lists), pairs, acc, least, room
+        )
         if n_features < 0:
             raise ProtocolError("a histogram's sums are not part of its node's")
         return n_features
 
-    def _share_out(self, node, forms, least, room, counts):
-        node_kernels.share_out_lists(node, self.lists, forms, self.acc, least, room, counts)
+    def share_out(self, memory, used, splits, k, least, nodes):
+        return open_nodes.add_lists(memory, used, *splits, k, *self.entries, self.lists, self.totals, self.acc, least, nodes)
 
 
 class Spare:
@@ -209,12 +233,14 @@ class HistogramBuilder(ABC):
         """The sums of the node that holds `rows` (int32), each row's grad and hess packed (kernels.packed_rows)."""
 
     def build(
-        self, rows_of_nodes: list[np.ndarray], living: list[list[np.ndarray]], edges: list[int], packed: np.ndarray
-    ) -> tuple[list["Histograms"], np.ndarray]:
+        self, rows_of_nodes: list[np.ndarray], positions: list[int], living: list[LivingFeatures], edges: list[int],
+        packed: np.ndarray,
+    ) -> tuple[list["Histograms"], np.ndarray]:  # fmt: skip
         """Histograms of nodes over each of several ranges of features, and the nodes' totals.
 
         rows_of_nodes  int32, of each node
-        living         of each range, then of each node: living features (int32, ascending; edges[0] is the block's first)
+        positions      of each node, among the open ones
+        living         of each range (edges[0] is the block's first feature)
         edges          ranges of features, edges[i] .. edges[i + 1]
         returns        of each range, its bins counted from its first one, until the next call; and each node's
                        Total (int64, n_nodes x 3)
@@ -227,10 +253,10 @@ class HistogramBuilder(ABC):
             sums = self.sum(rows, packed)
             totals[i], marks = sums.total, self._mark(rows)
             most = len(rows) * self._most_stored
-            for s, of_nodes in enumerate(living):
+            for s, of_range in enumerate(living):
                 at = int(offsets[s, i])
                 room = self._entries[s].room(at, min(most, first_bins[s + 1] - first_bins[s]) + 1)
-                what = of_nodes[i], edges[0], self._bin_offsets, sums.acc, sums.pairs
+                what = of_range.of(positions[i]), edges[0], self._bin_offsets, sums.acc, sums.pairs
                 if marks is None:
                     offsets[s, i + 1] = kernels.extract(*what, first_bins[s], at, *room)
                 else:
@@ -267,11 +293,11 @@ class DenseBuilder(HistogramBuilder):
         total, most_grad, most_hess = self._sum_rows(rows, packed)
         n_fit = len(rows)
         if total.needs_pairs:
-            n_fit = min(_GRADS_FIT // (most_grad + 1), _HESSES_FIT // (most_hess + 1), len(rows) - 1)
+            n_fit = min(kernels.GRADS_FIT // (most_grad + 1), kernels.HESSES_FIT // (most_hess + 1), len(rows) - 1)
         acc = self._accs.of(total.needs_pairs)
         acc.fill(0)
         dense_kernels.build_dense(self._cells, self._stride, self._bin_offsets, rows, packed, n_fit, self._wide, acc)
-        return NodeSums(acc, total.needs_pairs, total)
+        return NodeSums(acc, total)
 
     @property
     def _most_stored(self):
@@ -307,7 +333,7 @@ class SparseBuilder(HistogramBuilder):
             by_rows(self._indptr, self._bins, rows, packed, acc)
             few = 16 * n_stored < self._n_bins
             self._dirty = acc, rows.copy() if few else None  # by the next call the rows may have moved
-        return NodeSums(acc, pairs, total)
+        return NodeSums(acc, total)
 
     def _about(self, rows: np.ndarray) -> int:
         """About how many values `rows` store."""
@@ -359,13 +385,14 @@ class HistogramMerger:
     def __init__(self, bin_offsets: np.ndarray):
         """bin_offsets (int32): bins of a feature."""
         self.entries = Entries()
-        self._accs = _Accumulators(max(_WINDOW, int(np.diff(bin_offsets).max(initial=0))))
+        self._acc = np.zeros(2 * max(_WINDOW, int(np.diff(bin_offsets).max(initial=0))), np.int64)
 
-    def sum(self, node: int, parts: list[tuple[int, Histograms]], total: Total) -> NodeSums:
-        """The sums of a node out of several histograms, each with the bin that its bins are counted from.
+    def sum(self, parts: list[tuple[int, Histograms]], totals: np.ndarray) -> ListedSums:
+        """The sums of nodes out of several histograms of them, each with the bin that its bins are counted from.
 
-        total  of the node's rows in all row shards
+        totals  int64 (n, 3): the Total of each node's rows in all row shards
         """
-        lists = [(part.offsets[node], part.offsets[node + 1], first_bin) for first_bin, part in parts]
-        held = node_kernels.NodeLists(*self.entries.arrays, np.array(lists, np.int64).reshape(-1))
-        return ListedSums(self._accs.of(total.needs_pairs), total.needs_pairs, total, held)
+        lists = np.empty((len(totals), len(parts), 3), np.int64)
+        for i, (first_bin, part) in enumerate(parts):
+            lists[:, i, 0], lists[:, i, 1], lists[:, i, 2] = part.offsets[:-1], part.offsets[1:], first_bin
+        return ListedSums(self.entries.arrays, lists.reshape(len(totals), -1), totals, self._acc)

@@ -5,11 +5,13 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from psboost.boosting.fixed_point import Steps, least_units
-from psboost.boosting.histogram import NodeSums, Total
+from psboost.boosting.histogram import Sums, Total
+from psboost.boosting.living import LivingFeatures
+from psboost.boosting.partition import n_words_of
 from psboost.data import zeros
 from psboost.data.sketches import CutPoints
 from psboost.errors import ProtocolError
-from psboost.kernels import ascending
+from psboost.kernels import open_nodes
 from psboost.kernels import splits as kernels
 from psboost.kernels.node_histograms import NodeHistogram
 
@@ -161,65 +163,13 @@ def choose_splits(
     )
 
 
-@dataclass(frozen=True)
-class _Node:
-    """An open node: its histogram, whether that is in pairs, and the sums of its rows."""
-
-    histogram: NodeHistogram
-    pairs: bool
-    total: Total
-
-
-class _Room:
-    """Memory for the histograms of one tree's nodes, kept for the next tree: new memory is slow to touch first.
-
-    It is made in blocks that each hold a root, and so any node: none is too small for what comes in another order.
-    """
-
-    _LEAST = 1 << 16
-
-    def __init__(self):
-        self._sizes = [self._LEAST] * 3  # of a block: features, bins, slots
-        self._blocks: list[NodeHistogram] = []
-        self.clear()
-
-    def clear(self) -> None:
-        self._at, self._feature, self._entry, self._slot = 0, 0, 0, 0
-
-    def take(self, n_features: int, n_bins: int, pairs: bool) -> NodeHistogram:
-        """Space for so many features and bins, until `keep` is told how many of them are used."""
-        sizes = [n_features + 1, n_bins, n_bins * (1 + pairs)]
-        if any(size > held for size, held in zip(sizes, self._sizes, strict=True)):  # a root like none before
-            self._sizes, self._blocks = [*map(max, sizes, self._sizes)], []
-            self.clear()
-        ends = [begin + size for begin, size in zip((self._feature, self._entry, self._slot), sizes, strict=True)]
-        if any(end > held for end, held in zip(ends, self._sizes, strict=True)):
-            self._at, self._feature, self._entry, self._slot = self._at + 1, 0, 0, 0
-            ends = sizes
-        if self._at == len(self._blocks):
-            n_starts, n_entries, n_slots = self._sizes
-            types = [np.int32, np.int32, np.int32, np.int64]
-            self._blocks.append(NodeHistogram(*map(np.empty, (n_starts, n_starts, n_entries, n_slots), types)))
-        block = self._blocks[self._at]
-        return NodeHistogram(
-            block.features[self._feature : ends[0] - 1],
-            block.starts[self._feature : ends[0]],
-            block.bins[self._entry : ends[1]],
-            block.sums[self._slot : ends[2]],
-        )
-
-    def keep(self, node: NodeHistogram) -> None:
-        """What was taken last, cut to what is used of it, stays until `clear`."""
-        self._feature += len(node.starts)
-        self._entry += len(node.bins)
-        self._slot += len(node.sums)
-
-
 class SplitFinder:
     """Keeps the histograms of one range level by level, and finds each open node's best split.
 
-    `add` gets the sums of each node that was built; the sibling's are parent - child, which is exact, and `find`
-    proposes. Then `apply` says which nodes are split, and the children are the next open nodes.
+    `add` gets the sums of the nodes that were built, one after the other or all at once; a sibling's are parent - child,
+    which is exact; and `find` proposes. Then `apply` says which nodes are split, and the children are the next open nodes.
+
+    living  LivingFeatures: those of the open nodes' parents
     """
 
     def __init__(self, features: FeatureRange, rule: SplitRule):
@@ -228,46 +178,57 @@ class SplitFinder:
         # Rows a multiple of 4 KiB apart would compete for the same few lines of the cache.
         room = -(-(kernels.BATCH + 1 + most_bins) // 512) * 512 + 72
         self._candidates, self._scores = np.empty((kernels.N_FIELDS, room), np.int64), np.empty(features.n_features)
-        self._room = _Room()
+        # Of all nodes' histograms, kept for the next tree: new memory is slow to touch first.
+        self._memory = NodeHistogram(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.int32, np.int64)))
+        self._used = np.zeros(3, np.int64)
 
     def start_tree(self, steps: Steps) -> None:
         rule = self._rule
         self._constants = np.array([steps.grad, steps.hess, rule.reg_lambda, rule.reg_alpha, MIN_GAIN])
         self._least = least_units(rule.min_child_weight, steps.hess)
-        self._room.clear()
-        self._open: list[_Node] = []
-        self._parents: list[tuple[_Node, bool]] | None = None
-        self._parent_features = [np.arange(self._range.n_features, dtype=np.int32)]
+        self._used[:] = 0
+        self._nodes = np.zeros((1, open_nodes.N_FIELDS), np.int64)
+        self._splits: tuple[np.ndarray, np.ndarray] | None = None
+        self._n_added = 0
+        self.living = LivingFeatures.of_root(0, self._range.n_features)
 
-    def apply(self, positions: list[int], build_left: list[bool]) -> None:
-        """The open nodes to split, by position, and which child of each is built."""
-        self._parents = [(self._open[i], left) for i, left in zip(positions, build_left, strict=True)]
-        of_parents = [self._open[i].histogram.features.copy() for i in positions]
-        self._parent_features = [features for features in of_parents for _ in ("left", "right")]
-        self._open = []
+    def apply(self, positions: list[int], build_left: np.ndarray) -> None:
+        """The open nodes to split, by position, and which child of each is built (uint8)."""
+        parents = self._nodes[positions]
+        places = parents[:, [open_nodes.AT_FEATURE, open_nodes.N_FEATURES]].tolist()
+        self.living = LivingFeatures.of_parents([self._memory.features[at : at + n] for at, n in places])
+        self._splits, self._n_added = (parents, build_left), 0
+        self._nodes = np.zeros((2 * len(positions), open_nodes.N_FIELDS), np.int64)
 
-    def add(self, sums: NodeSums) -> None:
-        """The sums of the root; or, split by split, those of the child that is built."""
-        if self._parents is None:
-            self._open.append(self._take(sums))
+    def add(self, sums: Sums) -> None:
+        """The sums of the root; or, split by split, those of the children that are built. ProtocolError if these are not
+        part of their parent's."""
+        if self._splits is None:
+            self._add_root(sums)
             return
-        parent, build_left = self._parents[len(self._open) // 2]
-        pair = self._share_out(parent, sums)
-        self._open += pair if build_left else pair[::-1]
+        k, end = self._n_added, self._n_added + len(sums.totals)
+        while k < end:
+            done = sums.share_out(self._memory, self._used, self._splits, k, self._least, self._nodes)
+            if done == open_nodes.MISFIT:
+                raise ProtocolError("a child's histogram is not part of its parent's")
+            if done < end:
+                _, _, _, n_features, n_bins, *_ = self._splits[0][done].tolist()
+                self._make_room(n_features, n_bins, 2 * n_bins)
+            k = done
+        self._n_added = end
 
     def find(self) -> Proposals:
         """The best split of each open node."""
-        n_nodes, of_range = len(self._open), self._range
-        sums = np.array([(node.total.grad, node.total.hess, self._least) for node in self._open], np.int64).reshape(-1, 3)
+        nodes, of_range = self._nodes, self._range
+        n_nodes = len(nodes)
         best, gains = np.zeros((n_nodes, kernels.N_BEST), np.int64), np.zeros(n_nodes)
-        for i, node in enumerate(self._open):
-            kernels.find_split(
-                node.histogram, node.pairs, of_range.bin_offsets, of_range.default_bins, of_range.ids, sums[i],
-                self._constants, self._candidates, self._scores, best[i], gains[i : i + 1],
-            )  # fmt: skip
+        kernels.find_splits(
+            self._memory, nodes, of_range.bin_offsets, of_range.default_bins, of_range.ids, self._least, self._constants,
+            self._candidates, self._scores, best, gains,
+        )  # fmt: skip
         found = np.flatnonzero((best[:, kernels.FOUND] != 0) & (gains >= self._rule.gamma))
         proposals, best, features = Proposals.empty(n_nodes), best[found], best[found, kernels.FEATURE]
-        proposals.node_sums[:] = sums[:, :2]
+        proposals.node_sums[:] = nodes[:, [open_nodes.GRAD, open_nodes.HESS]]
         proposals.gains[found] = gains[found]
         proposals.features[found] = of_range.ids[features]
         proposals.shards[found] = of_range.shards[features]
@@ -277,43 +238,34 @@ class SplitFinder:
         proposals.left_sums[found] = best[:, [kernels.LEFT_GRAD, kernels.LEFT_HESS]]
         return proposals
 
-    @property
-    def parent_features(self) -> list[np.ndarray]:
-        """int32, of each open node: the features that lived in its parent."""
-        return self._parent_features
+    def flags(self, begin: int, end: int) -> tuple[np.ndarray, int]:
+        """Of each open node, for each feature begin .. end that lived in its parent, a bit: whether it lives on. Words
+        (uint64), and how many bits."""
+        living = self.living
+        words = np.empty(n_words_of(living.n_flags(len(self._nodes))), np.uint64)
+        n_flags = open_nodes.flag_living(
+            self._memory.features, self._nodes, living.features, living.offsets, begin, end, words
+        )
+        return words[: n_words_of(n_flags)], n_flags
 
-    def flags(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Of each open node: the features that lived in its parent (int32), and whether they live on (uint8)."""
-        flags = [np.empty(len(features), np.uint8) for features in self._parent_features]
-        for node, features, alive in zip(self._open, self._parent_features, flags, strict=True):
-            ascending.find_members(node.histogram.features, features, alive)
-        return list(zip(self._parent_features, flags, strict=True))
+    def _add_root(self, sums: Sums) -> None:
+        bin_offsets, [total] = self._range.bin_offsets, sums.totals.tolist()
+        n_features, n_bins, pairs = self._range.n_features, int(bin_offsets[-1]), Total(*total).needs_pairs
+        self._make_room(n_features, n_bins, n_bins << pairs)
+        n_features = sums.take(bin_offsets, self._least, self._memory)
+        n_bins = int(self._memory.starts[n_features])
+        self._nodes[0] = 0, 0, 0, n_features, n_bins, pairs, *total
+        self._used[:] = n_features + 1, n_bins, n_bins << pairs
 
-    def _take(self, sums: NodeSums) -> _Node:
-        """The root."""
-        bin_offsets = self._range.bin_offsets
-        room = self._room.take(self._range.n_features, int(bin_offsets[-1]), sums.pairs)
-        n_features = sums.take(bin_offsets, self._least, room)
-        root = _Node(_cut(room, n_features, sums.pairs), sums.pairs, sums.total)
-        self._room.keep(root.histogram)
-        return root
-
-    def _share_out(self, parent: _Node, sums: NodeSums) -> list[_Node]:
-        """The child that was built and its sibling; the parent's histogram is no more."""
-        held, rest = parent.histogram, parent.total - sums.total
-        room = self._room.take(len(held.features), len(held.bins), sums.pairs)
-        forms = np.array([parent.pairs, sums.pairs, rest.needs_pairs])
-        if forms[1:].any() and not parent.pairs:
-            raise ProtocolError("a child's totals are not part of its parent's")
-        n_child, n_rest = sums.share_out(held, forms, self._least, room)
-        child = _Node(_cut(room, n_child, sums.pairs), sums.pairs, sums.total)
-        self._room.keep(child.histogram)
-        return [child, _Node(_cut(held, n_rest, rest.needs_pairs), rest.needs_pairs, rest)]
-
-
-def _cut(node: NodeHistogram, n_features: int, pairs: bool) -> NodeHistogram:
-    """What a kernel has written of `node`."""
-    end = node.starts[n_features]
-    return NodeHistogram(
-        node.features[:n_features], node.starts[: n_features + 1], node.bins[:end], node.sums[: end * (1 + pairs)]
-    )
+    def _make_room(self, n_features: int, n_bins: int, n_slots: int) -> None:
+        """Room for so many more features, bins and slots, and, as more nodes will come, for half as much again."""
+        used = self._used.tolist()
+        more = n_features + 1, n_bins, n_slots
+        sizes = [at + n for at, n in zip(used, more, strict=True)]
+        held = []
+        for array, size, at in zip(self._memory, (sizes[0], *sizes), (used[0], *used), strict=True):
+            grown = array if size <= len(array) else np.empty(size + size // 2, array.dtype)
+            if grown is not array:
+                grown[:at] = array[:at]
+            held.append(grown)
+        self._memory = NodeHistogram(*held)

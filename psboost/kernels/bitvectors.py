@@ -8,7 +8,7 @@ import numpy as np
 
 from psboost.kernels.compile import IN, OUT, boolean, inline, int64, kernel, uint64, void
 from psboost.kernels.packing import BLOCK, CORRUPT, pack_block, unpack_blocks
-from psboost.kernels.words import count_ones, lowest_one
+from psboost.kernels.words import bit_length, count_ones, lowest_one
 
 _0, _1, _3, _6, _63, _64 = (np.uint64(k) for k in (0, 1, 3, 6, 63, 64))
 _ALL = np.uint64(2**64 - 1)
@@ -87,3 +87,46 @@ def unpack_marks(packed, end_position, n_bits, runs, words):
     if n_bits & 63:
         words[len(words) - 1] |= _ALL << np.uint64(n_bits & 63)
     return True
+
+
+@kernel(void(IN[uint64], int64, OUT[int64]))
+def find_mixture(words, n_bits, bounds):
+    """bounds[0], bounds[1] (OUT): the first of n_bits bits that is 0, or n_bits; and, from there on, behind the last that is
+    1. Bits after n_bits are 0."""
+    first, last = np.uint64(n_bits), _0
+    for i in range(len(words)):
+        if words[i] != _ALL:
+            first = min(first, _64 * np.uint64(i) + lowest_one(~words[i]))
+            break
+    for i in range(len(words) - 1, -1, -1):
+        if words[i] != _0:
+            last = _64 * np.uint64(i) + bit_length(words[i])
+            break
+    bounds[0], bounds[1] = first, max(first, last)
+
+
+@kernel(void(IN[uint64], int64, int64, OUT[uint64]))
+def take_bits(words, begin, n_bits, taken):
+    """taken (OUT, as many words as n_bits take): the bits from `begin` on, then 0."""
+    first, shift = begin >> 6, np.uint64(begin) & _63
+    for i in range(len(taken)):
+        word = words[first + i] >> shift
+        if shift != _0 and first + i + 1 < len(words):
+            word |= words[first + i + 1] << (_64 - shift)
+        n_left = np.uint64(n_bits) - _64 * np.uint64(i)
+        taken[i] = word & ~(_ALL << n_left) if n_left < _64 else word
+
+
+@kernel(void(IN[uint64], int64, OUT[uint64]))
+def put_bits(bits, begin, words):
+    """words (OUT): 1 below `begin`, then the bits, then 0."""
+    first, shift = begin >> 6, np.uint64(begin) & _63
+    words[:] = _0
+    words[:first] = _ALL
+    if shift != _0:
+        words[first] = ~(_ALL << shift)
+    for i in range(len(bits)):
+        if bits[i] != _0:
+            words[first + i] |= bits[i] << shift
+            if shift != _0 and bits[i] >> (_64 - shift) != _0:
+                words[first + i + 1] |= bits[i] >> (_64 - shift)

@@ -13,8 +13,8 @@ from psboost.kernels import CACHE_FOLDER
 
 JOBS = {
     "train": (
-        "ascending", "binning", "cells", "columns", "dealing", "dense", "gradients", "histograms", "links",
-        "node_histograms", "packing", "routing", "splits", "summaries",
+        "binning", "cells", "columns", "dealing", "dense", "gradients", "histograms", "links",
+        "node_histograms", "open_nodes", "packing", "routing", "splits", "summaries",
     ),
     "send": ("bitvectors", "chunks", "classes", "histogram_streams", "pairs"),
     "predict": ("cells", "exits", "links", "scoring", "walking"),

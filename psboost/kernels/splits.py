@@ -1,5 +1,7 @@
 """Knows gains over sorted bins; does not know who sent them or what a feature is called outside."""
 
+import numpy as np
+
 from psboost.kernels.compile import (
     IN,
     OUT,
@@ -14,9 +16,11 @@ from psboost.kernels.compile import (
     kernel,
     uint32,
     uint64,
+    void,
 )
 from psboost.kernels.histograms import read
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
+from psboost.kernels.open_nodes import GRAD, HESS, PAIRS, histogram_of
 
 # rule (float64): what a unit of grad and of hess is worth, and the regularisation
 GRAD_STEP, HESS_STEP, REG_LAMBDA, REG_ALPHA, MIN_GAIN = range(5)
@@ -281,3 +285,20 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, can
     if _mark(n, node_sums, alpha, reg_lambda, bound, candidates):
         _choose(n, parent_score, ids, node_sums, rule, candidates, best, best_gain)
     return best[FOUND]
+
+
+@kernel(
+    void(
+        NODE_HISTOGRAM, OUT2[int64], IN[int32], IN[int32], IN[int64], int64, IN[float64], OUT2[int64], OUT[float64],
+        OUT2[int64], OUT[float64],
+    )
+)  # fmt: skip
+def find_splits(memory, nodes, bin_offsets, default_bins, ids, least, rule, candidates, scores, best, best_gains):
+    """find_split of each open node (kernels.open_nodes): rows of `best`, and `best_gains` (n_nodes).  # OUT"""
+    node_sums = np.array([0, 0, least])
+    for i in range(len(nodes)):
+        node_sums[0], node_sums[1] = nodes[i, GRAD], nodes[i, HESS]
+        find_split(
+            histogram_of(memory, nodes[i]), nodes[i, PAIRS] != 0, bin_offsets, default_bins, ids, node_sums, rule,
+            candidates, scores, best[i], best_gains[i : i + 1],
+        )  # fmt: skip

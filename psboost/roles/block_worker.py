@@ -6,9 +6,9 @@ from itertools import pairwise
 import numpy as np
 
 from psboost.boosting.histogram import Histograms
+from psboost.boosting.living import LivingFeatures
 from psboost.boosting.split import best_of
 from psboost.data.sketches import CutPoints
-from psboost.kernels import ascending
 from psboost.roles.role import COORDINATOR
 from psboost.roles.worker import Worker
 from psboost.wire.histogram_codecs import Packer, encode_histograms
@@ -49,15 +49,15 @@ class BlockWorker(Worker):
 
     def _start_growing(self, steps):
         if self._job.merges:
-            self._living = [self._split_by_server(np.arange(len(self._ids), dtype=np.int32))]
+            self._living = [LivingFeatures.of_root(*edges) for edges in pairwise(self._range_offsets.tolist())]
             return
         for part in self._parts:
             part.finder.start_tree(steps)
 
     def _find_splits(self, tree, level, frontier, build):
         if self._job.merges:
-            living = [self._living[i] for i in frontier.positions(build)]
-            self._send_histograms(tree, level, build, [list(of_server) for of_server in zip(*living, strict=True)])
+            self._n_open = len(frontier.open)
+            self._send_histograms(tree, level, build, frontier.positions(build))
         else:
             self._propose(tree, level, build)
         [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
@@ -65,24 +65,13 @@ class BlockWorker(Worker):
 
     def _descend(self, positions, splits):
         if self._job.merges:
-            self._living = self._living_of_children(positions, splits)
+            self._living = [
+                living.of_children(positions, unpack_living(flags, living.n_flags(self._n_open)))
+                for living, flags in zip(self._living, splits.living, strict=True)
+            ]
             return
         for part in self._parts:
-            part.finder.apply(positions, [bool(b) for b in splits.build_left])
-
-    # living features: one list for each open node, of one array for each server: the features that lived in its parent
-
-    def _split_by_server(self, features: np.ndarray) -> list[np.ndarray]:
-        return np.split(features, np.searchsorted(features, self._range_offsets[1:-1]))
-
-    def _living_of_children(self, positions: list[int], splits: ApplySplits) -> list[list[np.ndarray]]:
-        by_server = []
-        for s, packed in enumerate(splits.living):
-            sizes = np.array([len(parts[s]) for parts in self._living])
-            flags = np.split(unpack_living(packed, int(sizes.sum())), np.cumsum(sizes)[:-1])
-            by_server.append(flags)
-        alive = [[_chosen(features, by_server[s][i]) for s, features in enumerate(self._living[i])] for i in positions]
-        return [features for features in alive for _ in ("left", "right")]
+            part.finder.apply(positions, splits.build_left)
 
     def _propose(self, tree: int, level: int, nodes: list[int]) -> None:
         """Builds the histograms of `nodes` and proposes each open node's best split (R = 1)."""
@@ -91,9 +80,9 @@ class BlockWorker(Worker):
         proposals = best_of(self._all(lambda part: part.propose(rows, self._gradients.packed, stage), self._parts))
         self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(proposals)))
 
-    def _send_histograms(self, tree: int, level: int, nodes: list[int], living: list[list[np.ndarray]]) -> None:
-        """Builds the histograms of `nodes` and sends each server its part (R > 1). `living`: of each server's features."""
-        built, totals = self._build(nodes, living, self._range_offsets.tolist())
+    def _send_histograms(self, tree: int, level: int, nodes: list[int], positions: list[int]) -> None:
+        """Builds the histograms of `nodes`, at these places among the open ones, and sends each server its part."""
+        built, totals = self._build(nodes, positions, self._living, self._range_offsets.tolist())
         encoded = self._side_by_side(partial(self._encode, level), built, range(self._job.n_servers))
         held: list[tuple[str, PushHistograms]] = []
         for server, arrays in zip(self._job.servers, encoded, strict=True):
@@ -114,8 +103,3 @@ class BlockWorker(Worker):
             offsets, packer = self._offsets_of_servers[server], self._packers[server]
             return encode_histograms(self._job.codec, built, offsets, packer, level)
 
-
-def _chosen(features: np.ndarray, flags: np.ndarray) -> np.ndarray:
-    """The features (int32) whose flag (uint8) is 1."""
-    chosen = np.empty(np.count_nonzero(flags) + 1, np.int32)
-    return chosen[: ascending.choose(features, flags, chosen)]

@@ -4,6 +4,7 @@ import numpy as np
 
 from psboost.boosting.growth import feature_range
 from psboost.boosting.histogram import HistogramBuilder, Histograms, NodeSums
+from psboost.boosting.living import LivingFeatures
 from psboost.boosting.split import Proposals, SplitFinder, SplitRule, Splits
 from psboost.data.block import BEGIN, END, FEATURE, N_LEAVING_FIELDS, NAN_BIN, NODE, build_block
 from psboost.data.columns import AnyColumns
@@ -51,11 +52,12 @@ class Part:
         return self._builder.sum(rows, packed)
 
     def build(
-        self, rows_of_nodes: list[np.ndarray], living: list[list[np.ndarray]], edges: list[int], packed: np.ndarray
-    ) -> tuple[list[Histograms], np.ndarray]:
+        self, rows_of_nodes: list[np.ndarray], positions: list[int], living: list[LivingFeatures], edges: list[int],
+        packed: np.ndarray,
+    ) -> tuple[list[Histograms], np.ndarray]:  # fmt: skip
         """Histograms of nodes over each range of the part's features, and their totals (HistogramBuilder.build); the
         features are numbered as the worker does."""
-        return self._builder.build(rows_of_nodes, living, edges, packed)
+        return self._builder.build(rows_of_nodes, positions, living, edges, packed)
 
     def leaving(self, splits: AnySplits, own: np.ndarray) -> np.ndarray:
         """What Block.clear_bits is told of the splits `own`, all by features of this part: which bins of stored values go

@@ -8,6 +8,7 @@ from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms, NodeSums, Total
 from psboost.boosting.split import Proposals, SplitFinder, best_of, choose_splits
 from psboost.data.sketches import CutPoints, SketchBytes, Sketches
+from psboost.kernels.open_nodes import UNKNOWN
 from psboost.roles.modes import REDUCE_SCATTER, SPARSE_ALLREDUCE
 from psboost.roles.part import Part, make_finder
 from psboost.roles.ring import Ring
@@ -111,7 +112,7 @@ class RingWorker(Worker):
     def _descend(self, positions, splits):
         self._totals = splits.built_sums
         for search in self._searches:
-            search.finder.apply(positions, [bool(b) for b in splits.build_left])
+            search.finder.apply(positions, splits.build_left)
 
     # --- histograms
 
@@ -133,12 +134,9 @@ class RingWorker(Worker):
 
     def _sum_present(self, nodes: list[int], frontier: Frontier) -> np.ndarray:
         """The same in the present bins of features that may still be split (D3), which all workers know alike."""
-        positions = frontier.positions(nodes)
-        living = [
-            [search.finder.parent_features[i] + np.int32(search.first) for i in positions] for search in self._searches
-        ]
+        living = [search.finder.living.from_(search.first) for search in self._searches]
         edges = [0, *(part.end for part in self._parts)]
-        built, totals = self._build(nodes, living, edges)
+        built, totals = self._build(nodes, frontier.positions(nodes), living, edges)
         with self.stage("encode"):
             self._sums.start(Histograms.join(built, self._bin_offsets[edges[:-1]].tolist()), self._all)
         return totals[:, :2].astype(np.float64)
@@ -150,6 +148,6 @@ class RingWorker(Worker):
             with self.stage("merge", share):
                 acc = self._sums.acc(node, search.begin, search.end)
             with self.stage("search", share):
-                search.finder.add(NodeSums(acc, True, Total(grad, hess, None)))
+                search.finder.add(NodeSums(acc, Total(grad, hess, UNKNOWN)))
         with self.stage("search", share):
             return search.finder.find()

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from psboost.boosting.growth import Frontier, feature_range
-from psboost.boosting.histogram import HistogramMerger, Histograms, Total
+from psboost.boosting.histogram import HistogramMerger, Histograms
 from psboost.boosting.losses import Bounds
 from psboost.boosting.split import SplitFinder
 from psboost.data import zeros
@@ -96,7 +96,7 @@ class Server(Role):
             [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
             if not len(splits.nodes) or splits.last:
                 return
-            self._finder.apply(frontier.positions(splits.nodes), [bool(b) for b in splits.build_left])
+            self._finder.apply(frontier.positions(splits.nodes), splits.build_left)
             frontier = frontier.split(splits.nodes)
             level += 1
 
@@ -106,16 +106,17 @@ class Server(Role):
         self._merger.entries.end = 0
         pushed = yield from self.gather(PushHistograms, job.workers, tree=tree, level=level, make=self._decode)
         parts = [(first_bin, histograms) for first_bin, histograms, _ in pushed]
-        for node, total in enumerate(sum(totals for *_, totals in pushed[:: job.n_feature_shards]).tolist()):
-            with self.stage("merge"):
-                self._finder.add(self._merger.sum(node, parts, Total(*total)))
+        totals = sum(totals for *_, totals in pushed[:: job.n_feature_shards])
+        with self.stage("merge"):
+            self._finder.add(self._merger.sum(parts, totals))
         with self.stage("search"):
             proposals = self._finder.find()
         living: tuple[np.ndarray, ...] = ()
         if not job.is_last(level):
             with self.stage("encode"):
-                flags = self._finder.flags()
-                living = tuple(self._pack_living(flags, c) for c in range(job.n_feature_shards))
+                living = tuple(
+                    pack_living(*self._finder.flags(*edges)) for edges in pairwise(self._shard_offsets.tolist())
+                )
         self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=living, **vars(proposals)))
 
     def _decode(self, worker: str, message: PushHistograms) -> tuple[int, Histograms, np.ndarray]:
@@ -125,12 +126,3 @@ class Server(Role):
         with self.stage("merge"):
             held = decode_histograms(message.codec, message.arrays, offsets, self._merger.entries)
         return first, held, message.totals
-
-    def _pack_living(self, flags: list[tuple[np.ndarray, np.ndarray]], shard: int) -> np.ndarray:
-        """The flags of one feature shard's features, node after node."""
-        edges = self._shard_offsets[shard : shard + 2]
-        parts = []
-        for features, alive in flags:
-            begin, end = np.searchsorted(features, edges)
-            parts.append(alive[begin:end])
-        return pack_living(np.concatenate(parts))

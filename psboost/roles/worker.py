@@ -10,6 +10,7 @@ import numpy as np
 from psboost.boosting.fixed_point import Steps, hesses_of, round_gradients, rounding_key
 from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms
+from psboost.boosting.living import LivingFeatures
 from psboost.boosting.losses import Bounds
 from psboost.boosting.partition import RowPartition, chunks_of, ones
 from psboost.boosting.row_gradients import RowGradients
@@ -262,12 +263,12 @@ class Worker(Role):
         yield from self._close(tree, sorted(leaves), steps)
 
     def _build(
-        self, nodes: list[int], living: list[list[np.ndarray]], edges: list[int]
+        self, nodes: list[int], positions: list[int], living: list[LivingFeatures], edges: list[int]
     ) -> tuple[list[Histograms], np.ndarray]:
-        """Histograms of `nodes` over each of the ranges of features edges[i] .. edges[i + 1], which are the parts or lie all
-        in one part; and the totals of their rows.
+        """Histograms of `nodes`, at these positions among the open ones, over each of the ranges of features edges[i] ..
+        edges[i + 1], which are the parts or lie all in one part; and the totals of their rows.
 
-        living  of each range, then of each node: living features (int32, the worker's numbers)
+        living  of each range, in the worker's numbers
         """
         rows = [self._partition.rows(node) for node in nodes]
         if len(self._parts) == 1:
@@ -275,7 +276,8 @@ class Worker(Role):
         else:
             shares = [([of_range], list(edge)) for of_range, edge in zip(living, pairwise(edges), strict=True)]
         with self.stage("build"):
-            built = self._all(lambda part, own: part.build(rows, *own, self._gradients.packed), self._parts, shares)
+            packed = self._gradients.packed
+            built = self._all(lambda part, own: part.build(rows, positions, *own, packed), self._parts, shares)
         return [histograms for of_part, _ in built for histograms in of_part], built[0][1]
 
     # --- routing

@@ -112,37 +112,34 @@ def _with_padding(words: np.ndarray, n_bits: int) -> np.ndarray:
 # --- living features: flags by falling popularity, so ones first, then a mixture, then zeros
 
 _BITVECTOR_FORMS = ("raw", "rows", "runs")
-_TRIMMED = len(_BITVECTOR_FORMS)
+_TRIMMED, _ALL = len(_BITVECTOR_FORMS), np.uint64(2**64 - 1)
 
 
-def pack_living(flags: np.ndarray) -> np.ndarray:
-    """Flags (uint8, 0 or 1) as bytes, one bit each or less; the first byte names the form.
+def pack_living(words: np.ndarray, n_flags: int) -> np.ndarray:
+    """The first n_flags bits of uint64 words, all others 0, as bytes, one bit each or less; the first byte names the form.
 
-    The form is one of pack_bitvector, or "trimmed": raw bits without the ones in front and the zeros behind.
+    That is one of pack_bitvector, or "trimmed": raw bits without the ones in front and the zeros behind.
     """
-    flags = np.asarray(flags) != 0
-    n_flags = len(flags)
-    bits = np.packbits(flags, bitorder="little")
-    words = np.zeros(n_words_of(n_flags), np.uint64)
-    words.view(np.uint8)[: len(bits)] = bits
     form, packed = pack_bitvector(words, n_flags)
     best = _prefixed(_BITVECTOR_FORMS.index(form), packed)
-    n_first = int(np.argmin(flags)) if not flags.all() else n_flags
-    n_mixed = n_flags - n_first - int(np.argmax(flags[n_first:][::-1])) if flags[n_first:].any() else 0
-    mixed = np.packbits(flags[n_first : n_first + n_mixed], bitorder="little")
-    if 1 + len(mixed) < len(best):
-        trimmed = np.concatenate((pack_streams(np.array([n_first, n_mixed], np.uint64)), mixed))
+    bounds = np.empty(2, np.int64)
+    bitvectors.find_mixture(words, n_flags, bounds)
+    n_first, n_mixed = int(bounds[0]), int(bounds[1] - bounds[0])
+    n_bytes = (n_mixed + 7) // 8
+    if 1 + n_bytes < len(best):
+        mixed = np.empty(n_words_of(n_mixed), np.uint64)
+        bitvectors.take_bits(words, n_first, n_mixed, mixed)
+        trimmed = np.concatenate((pack_streams(np.array([n_first, n_mixed], np.uint64)), mixed.view(np.uint8)[:n_bytes]))
         if 1 + len(trimmed) < len(best):
             best = _prefixed(_TRIMMED, trimmed)
     return best
 
 
 def unpack_living(packed: np.ndarray, n_flags: int) -> np.ndarray:
-    """The inverse of pack_living: uint8 (n_flags)."""
+    """The inverse of pack_living: uint64 words; bits after the last one may be anything."""
     form, packed = _prefix(packed, "living features")
     if form < len(_BITVECTOR_FORMS):
-        words = unpack_bitvector(_BITVECTOR_FORMS[form], packed, n_flags)
-        return np.unpackbits(words.view(np.uint8), bitorder="little", count=n_flags)
+        return unpack_bitvector(_BITVECTOR_FORMS[form], packed, n_flags)
     reader = StreamReader(packed, "living features")
     if form != _TRIMMED:
         raise reader.corrupt(f"form {form}")
@@ -150,10 +147,13 @@ def unpack_living(packed: np.ndarray, n_flags: int) -> np.ndarray:
     mixed = packed[int(reader.position) // 8 :]
     if n_first + n_mixed > n_flags or len(mixed) != (n_mixed + 7) // 8:
         raise reader.corrupt(f"{n_first} + {n_mixed} of {n_flags} flags")
-    flags = np.zeros(n_flags, np.uint8)
-    flags[:n_first] = 1
-    flags[n_first : n_first + n_mixed] = np.unpackbits(mixed, bitorder="little", count=n_mixed)
-    return flags
+    bits = np.zeros(n_words_of(n_mixed), np.uint64)
+    bits.view(np.uint8)[: len(mixed)] = mixed
+    if n_mixed % 64:
+        bits[-1] &= ~(_ALL << np.uint64(n_mixed % 64))
+    words = np.empty(n_words_of(n_flags), np.uint64)
+    bitvectors.put_bits(bits, n_first, words)
+    return words
 
 
 def _prefixed(form: int, packed: np.ndarray) -> np.ndarray:

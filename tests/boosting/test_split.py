@@ -11,6 +11,7 @@ from psboost.boosting.fixed_point import Steps
 from psboost.boosting.histogram import HistogramMerger, NodeSums, Total
 from psboost.boosting.split import MIN_GAIN, FeatureRange, Proposals, SplitFinder, SplitRule, better
 from psboost.errors import ProtocolError
+from psboost.kernels.open_nodes import UNKNOWN
 from tests.naive import histograms as naive_histograms
 from tests.naive import splits as naive
 
@@ -59,14 +60,14 @@ def make_range(ids, n_bins, zeros):
     )
 
 
-def sums_of(histogram, total, n_bins, packed):
-    """A node's sums in an accumulator. Those of packed ones say what they need to be packed."""
+def sums_of(histogram, total, n_bins, packed, size=None):
+    """A node's sums in an accumulator. Of packed ones, `size` says what its rows' absolute grads come to."""
     acc = np.zeros((n_bins, 2), np.int64)
     for bin_, sums in histogram.items():
         acc[bin_] = sums
     if packed:
-        return NodeSums((acc[:, 0] << 32) + acc[:, 1], False, Total(*total, sum(map(abs, acc[:, 0].tolist()))))
-    return NodeSums(acc.reshape(-1), True, Total(*total, None))
+        return NodeSums((acc[:, 0] << 32) + acc[:, 1], Total(*total, int(abs(acc[:, 0]).sum()) if size is None else size))
+    return NodeSums(acc.reshape(-1), Total(*total, UNKNOWN))
 
 
 @settings(max_examples=80, deadline=None)
@@ -106,16 +107,17 @@ def test_levels_of_a_tree(seed, min_child_weight, gamma, zeros_count, reg_alpha,
         for _level in range(3):
             for i in built:
                 total = naive_histograms.sums(nodes[i], values)
-                finder.add(sums_of(histogram(nodes[i], lived[i]), total, sum(n_bins), packed))
-            proposals, flags = finder.find(), finder.flags()
+                size = sum(abs(values[r][0]) for r in nodes[i])
+                finder.add(sums_of(histogram(nodes[i], lived[i]), total, sum(n_bins), packed, size))
+            proposals, living_of = finder.find(), finder.living
             chosen, children, next_lived, build_left = [], [], [], []
             for i, which in enumerate(nodes):
                 node_rows, node_values = [rows[r] for r in which], [values[r] for r in which]
                 assert proposals.node_sums[i].tolist() == list(naive_histograms.sums(which, values))
                 living = {f for f in lived[i] if naive.lives(node_rows, node_values, f, least)}
-                parents, alive = flags[i]
-                assert {ids[f] for f in parents} == lived[i]
-                assert {ids[f] for f, a in zip(parents, alive, strict=True) if a} == living
+                assert {ids[f] for f in living_of.of(i)} == lived[i]
+                alive = living_of.of_children([i], finder.flags(0, len(ids))[0])
+                assert {ids[f] for f in alive.features} == living
                 best = naive.find_split(node_rows, node_values, by_id, naive_rule)
                 if best is None or best[0] < gamma:
                     assert proposals.gains[i] == -np.inf and proposals.features[i] == -1
@@ -134,7 +136,7 @@ def test_levels_of_a_tree(seed, min_child_weight, gamma, zeros_count, reg_alpha,
                 build_left.append(bool(rng.integers(2)))
             if not chosen:
                 break
-            finder.apply(chosen, build_left)
+            finder.apply(chosen, np.array(build_left, np.uint8))
             nodes, lived = children, next_lived
             built = [2 * k + (not left) for k, left in enumerate(build_left)]
 
@@ -146,14 +148,14 @@ def test_a_child_that_is_not_part_of_its_parent(child, packed):
     finder.start_tree(STEPS)
     finder.add(sums_of({0: (-4, 2), 1: (4, 2)}, (0, 4), 4, packed=packed))
     finder.find()
-    finder.apply([0], [True])
+    finder.apply([0], np.array([1], np.uint8))
     merger, (bins, sums) = HistogramMerger(np.array([0, 2, 4], np.int32)), zip(*child.items(), strict=True)
     columns = zip(merger.entries.room(0, len(child)), (bins, *zip(*sums, strict=True)), strict=True)
     for held, values in columns:
         held[: len(child)] = values
     part = merger.entries.histograms(np.array([0, len(child)]))
     with pytest.raises(ProtocolError, match="not part of its parent"):
-        finder.add(merger.sum(0, [(0, part)], Total(-4, 3, 4 if packed else None)))
+        finder.add(merger.sum([(0, part)], np.array([[-4, 3, 4 if packed else UNKNOWN]])))
 
 
 def test_no_features():
@@ -163,7 +165,7 @@ def test_no_features():
         finder.add(sums_of({}, (3, 4), 0, packed=True))
         proposals = finder.find()
         assert proposals.gains.tolist() == [-np.inf] and proposals.node_sums.tolist() == [[3, 4]]
-        assert [len(array) for array in finder.flags()[0]] == [0, 0]
+        assert finder.flags(0, 0)[1] == len(finder.living.of(0)) == 0
 
 
 def test_sums_are_packed_as_soon_as_they_fit():
@@ -177,8 +179,8 @@ def test_sums_are_packed_as_soon_as_they_fit():
         finder.start_tree(STEPS)
         for i, (histogram, total, size) in enumerate(sums):
             given_ = sums_of(histogram, total, 4, packed=packs and i == 1)
-            finder.add(NodeSums(given_.acc, given_.pairs, Total(*total, size if packs else None)))
+            finder.add(NodeSums(given_.acc, Total(*total, size if packs else UNKNOWN)))
             proposals = finder.find()
-            finder.apply([0], [True])
+            finder.apply([0], np.array([1], np.uint8))
         found.append([array.tolist() for array in vars(proposals).values()])
     assert found[0] == found[1] and len(found[0][0]) == 2

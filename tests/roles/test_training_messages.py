@@ -343,7 +343,7 @@ def test_a_worker_of_a_block():
     assert all(m.totals.tolist() == [[0, 4 * 2**15, 4 * 2**14]] for _, m in sent)
 
     # A split of the other feature shard: this one has no bits to send, but is told where its rows go.
-    living = pack_living(np.array([1], np.uint8)), pack_living(np.array([], np.uint8))
+    living = pack_living(np.array([1], np.uint64), 1), pack_living(np.array([], np.uint64), 0)
     assert worker.handle("coordinator", apply_splits(0, [0], [0], [1], last=False, living=living)) == []
     assert worker.waits_for == "PushBitvectors (tree 0, level 0) from worker 0,0"
     form, bits = pack_bitvector(np.array([0b0111], np.uint64), 4)  # row 3 leaves its default side, the left one
@@ -407,7 +407,7 @@ def test_a_server_merges_and_searches():
     assert proposal.node_sums.tolist() == [[0, 80]]
     assert (proposal.features.tolist(), proposal.shards.tolist(), proposal.locals.tolist()) == ([7], [0], [0])
     assert proposal.left_sums.tolist() == [[-60, 20]] and proposal.default_left.tolist() == [0]
-    assert [unpack_living(packed, 1).tolist() for packed in proposal.living] == [[1], [1]]
+    assert [unpack_living(packed, 1)[0] & np.uint64(1) for packed in proposal.living] == [1, 1]
 
     assert server.handle("coordinator", apply_splits(0, [0], [0], [0], last=False)) == []
     # The left child is built, the right one is the parent less it; then the tree is grown.

@@ -1,0 +1,52 @@
+"""Knows which features may still be split in the open nodes of a level (D3); does not know their histograms or messages."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from psboost.kernels import open_nodes as kernels
+
+
+@dataclass(frozen=True)
+class LivingFeatures:
+    """The features that lived in the parents of a level's nodes: one list for the two children of each, or for the root.
+
+    features  int32 (n): list after list, each ascending
+    offsets   int64 (n_lists + 1)
+    """
+
+    features: np.ndarray
+    offsets: np.ndarray
+
+    @staticmethod
+    def of_root(begin: int, end: int) -> "LivingFeatures":
+        """All of features begin .. end."""
+        return LivingFeatures(np.arange(begin, end, dtype=np.int32), np.array([0, end - begin]))
+
+    @staticmethod
+    def of_parents(lists: list[np.ndarray]) -> "LivingFeatures":
+        offsets = np.zeros(len(lists) + 1, np.int64)
+        np.cumsum([len(features) for features in lists], out=offsets[1:])
+        return LivingFeatures(np.concatenate(lists), offsets)
+
+    def of(self, position: int) -> np.ndarray:
+        """The features that lived in the parent of the open node at `position`."""
+        return self.features[self.offsets[position // 2] : self.offsets[position // 2 + 1]]
+
+    def from_(self, first: int) -> "LivingFeatures":
+        """The same, numbered from `first` on."""
+        return LivingFeatures(self.features + np.int32(first), self.offsets)
+
+    def n_flags(self, n_nodes: int) -> int:
+        """How many bits say of each of n_nodes open nodes which features live on in it."""
+        return len(self.features) * n_nodes // (len(self.offsets) - 1)
+
+    def of_children(self, positions: list[int], flags: np.ndarray) -> "LivingFeatures":
+        """Those of the next level, for which the nodes at these positions were split.
+
+        flags  uint64 words: bits of all open nodes, one behind the other, for each of a node's features whether it lives on
+        """
+        chosen = np.empty(2 * len(self.features) + 1, np.int32)
+        offsets = np.empty(len(positions) + 1, np.int64)
+        kernels.choose_living(self.features, self.offsets, flags, np.array(positions, np.int64), chosen, offsets)
+        return LivingFeatures(chosen[: offsets[-1]].copy(), offsets)

@@ -1,0 +1,179 @@
+"""Knows the open nodes of a level: their histograms, in one memory, and the features that live in them; does not know rows,
+gains or messages.
+
+    memory    a NodeHistogram whose arrays hold those of all nodes
+    used      int64 (3): how many features, bins and slots of it are; a node takes one feature more than it has
+    nodes     int64 (n, N_FIELDS), a row for each; below the root two for each split of the level before, left and right
+    features, offsets   int32 and int64: which features lived in the parents, list after list: list k is of the two
+              children of split k, or of the root
+"""
+
+import numpy as np
+
+from psboost.kernels.ascending import first_from
+from psboost.kernels.compile import IN, OUT, OUT2, inline, int32, int64, kernel, uint8, uint64, void
+from psboost.kernels.histograms import GRADS_FIT, HESSES_FIT
+from psboost.kernels.node_histograms import NODE_HISTOGRAM, NodeHistogram, NodeLists, share_out, share_out_lists
+
+# Where a node's features and starts, its bins and its slots begin; how many features and bins it has; whether its sums are
+# in pairs; what its rows come to: grads, hesses and absolute grads, UNKNOWN if nobody knows.
+AT_FEATURE, AT_BIN, AT_SLOT, N_FEATURES, N_BINS, PAIRS, GRAD, HESS, SIZE, N_FIELDS = range(10)
+UNKNOWN, MISFIT = -1, -1
+_0, _1, _6, _63 = (uint64(k) for k in (0, 1, 6, 63))
+
+
+@inline
+def histogram_of(memory, node):
+    """A node's own part of the memory."""
+    feature, at, slot = node[AT_FEATURE], node[AT_BIN], node[AT_SLOT]
+    n_features, n_bins = node[N_FEATURES], node[N_BINS]
+    return NodeHistogram(
+        memory.features[feature : feature + n_features],
+        memory.starts[feature : feature + n_features + 1],
+        memory.bins[at : at + n_bins],
+        memory.sums[slot : slot + (n_bins << node[PAIRS])],
+    )
+
+
+@inline
+def needs_pairs(size, hess):
+    """Whether the sum of some of the rows may be too wide to be packed."""
+    return size < 0 or size >= GRADS_FIT or hess >= HESSES_FIT
+
+
+@inline
+def _make_child(memory, used, parent, grad, hess, size, child):
+    """Gives a child the memory behind all others, as much as its parent has; returns whether there is so much."""
+    child[AT_FEATURE], child[AT_BIN], child[AT_SLOT] = used[0], used[1], used[2]
+    child[N_FEATURES], child[N_BINS], child[PAIRS] = parent[N_FEATURES], parent[N_BINS], needs_pairs(size, hess)
+    child[GRAD], child[HESS], child[SIZE] = grad, hess, size
+    return (
+        used[0] + parent[N_FEATURES] < len(memory.features)
+        and used[1] + parent[N_BINS] <= len(memory.bins)
+        and used[2] + (parent[N_BINS] << child[PAIRS]) <= len(memory.sums)
+    )
+
+
+@inline
+def _make_rest(parent, child, rest):
+    """What is the parent's and not the child's takes the parent's place."""
+    for field in range(PAIRS):
+        rest[field] = parent[field]
+    rest[GRAD], rest[HESS] = parent[GRAD] - child[GRAD], parent[HESS] - child[HESS]
+    unknown = parent[SIZE] < 0 or child[SIZE] < 0
+    rest[SIZE] = UNKNOWN if unknown else parent[SIZE] - child[SIZE]
+    rest[PAIRS] = needs_pairs(rest[SIZE], rest[HESS])
+
+
+@inline
+def _end(used, n_features, n_bins, rest_features, rest_bins, child, rest):
+    """Both children have as many features and bins; behind the child's the memory is free."""
+    child[N_FEATURES], child[N_BINS], rest[N_FEATURES], rest[N_BINS] = n_features, n_bins, rest_features, rest_bins
+    used[0] += n_features + 1
+    used[1] += n_bins
+    used[2] += n_bins << child[PAIRS]
+
+
+@kernel(int64(NODE_HISTOGRAM, OUT[int64], OUT2[int64], IN[uint8], int64, IN[int64], IN[int64], int64, OUT2[int64]))
+def add_sums(memory, used, parents, built_left, k, acc, total, least, nodes):
+    """Shares the histogram of split k's parent out to both children: writes rows 2 k and 2 k + 1 of `nodes`.
+
+    built_left  of each split, whether it is the left child whose sums are given
+    acc, total  that child's sums of all bins (in pairs if these of its total may be wide), and what its rows come to
+    least       features whose hesses do not come to it are left out (D3)
+    returns     k + 1; k if the memory is too small, and nothing was done; MISFIT for sums that are not the parent's
+    """
+    parent, left = parents[k], int64(built_left[k] != 0)
+    child, rest = nodes[2 * k + 1 - left], nodes[2 * k + left]
+    forms, counts = np.zeros(3, np.bool_), np.zeros(3, np.int64)
+    if not _make_child(memory, used, parent, total[0], total[1], total[2], child):
+        return k
+    _make_rest(parent, child, rest)
+    forms[0], forms[1], forms[2] = parent[PAIRS] != 0, child[PAIRS] != 0, rest[PAIRS] != 0
+    if (forms[1] or forms[2]) and not forms[0]:
+        return int64(MISFIT)
+    of_parent, of_child = histogram_of(memory, parent), histogram_of(memory, child)
+    share_out(of_parent, acc, forms, least, of_child, counts)
+    if counts[2] != 0:
+        return int64(MISFIT)
+    _end(used, counts[0], of_child.starts[counts[0]], counts[1], of_parent.starts[counts[1]], child, rest)
+    return k + 1
+
+
+@kernel(
+    int64(
+        NODE_HISTOGRAM, OUT[int64], OUT2[int64], IN[uint8], int64, OUT[int32], OUT[int64], OUT[int64], OUT2[int64],
+        OUT2[int64], OUT[int64], int64, OUT2[int64],
+    )
+)  # fmt: skip
+def add_lists(memory, used, parents, built_left, first, bins, grads, hesses, lists, totals, acc, least, nodes):
+    """`add_sums` for split `first` and all that follow, whose children's sums are in lists; the first that was not done.
+
+    bins, grads, hesses, lists (a row for each split): kernels.node_histograms.NodeLists
+    totals  int64 (n, 3): what the rows of the children that are given come to
+    acc     all 0, as it will be again: twice as many slots as a window is to have bins  # OUT
+    """
+    forms, counts = np.zeros(3, np.bool_), np.zeros(3, np.int64)
+    for k in range(first, len(parents)):
+        parent, left = parents[k], int64(built_left[k] != 0)
+        child, rest = nodes[2 * k + 1 - left], nodes[2 * k + left]
+        if not _make_child(memory, used, parent, totals[k, 0], totals[k, 1], totals[k, 2], child):
+            return k
+        _make_rest(parent, child, rest)
+        forms[0], forms[1], forms[2] = parent[PAIRS] != 0, child[PAIRS] != 0, rest[PAIRS] != 0
+        if (forms[1] or forms[2]) and not forms[0]:
+            return int64(MISFIT)
+        of_parent, of_child = histogram_of(memory, parent), histogram_of(memory, child)
+        slots = acc if forms[1] else acc[: len(acc) // 2]
+        share_out_lists(of_parent, NodeLists(bins, grads, hesses, lists[k]), forms, slots, least, of_child, counts)
+        if counts[2] != 0:
+            return int64(MISFIT)
+        _end(used, counts[0], of_child.starts[counts[0]], counts[1], of_parent.starts[counts[1]], child, rest)
+    return int64(len(parents))
+
+
+@kernel(int64(IN[int32], OUT2[int64], IN[int32], IN[int64], int64, int64, OUT[uint64]))
+def flag_living(held, nodes, features, offsets, first, last, flags):
+    """Bits, one behind the other: of each node, for each feature first .. last of its parent's list, 1 if the node has it.
+
+    held   the memory's features
+    flags  room for a bit for each feature of the nodes' lists  # OUT
+    returns how many bits were written
+    """
+    n_flags, word = _0, _0
+    for i in range(len(nodes)):
+        at = nodes[i, AT_FEATURE]
+        end = at + nodes[i, N_FEATURES]
+        at = first_from(first, held, at, end)
+        begin = first_from(first, features, offsets[i // 2], offsets[i // 2 + 1])
+        for k in range(begin, first_from(last, features, begin, offsets[i // 2 + 1])):
+            is_living = uint64(at < end and held[at] == features[k])
+            at += int64(is_living)
+            word |= is_living << (n_flags & _63)
+            n_flags += _1
+            if n_flags & _63 == _0:
+                flags[(n_flags >> _6) - _1] = word
+                word = _0
+    if n_flags & _63 != _0:
+        flags[n_flags >> _6] = word
+    return int64(n_flags)
+
+
+@kernel(void(IN[int32], IN[int64], IN[uint64], IN[int64], OUT[int32], OUT[int64]))
+def choose_living(features, offsets, flags, positions, chosen, chosen_offsets):
+    """The lists of the next level, whose parents are the nodes at `positions`: what `flags` (flag_living of all features)
+    say that these have.
+
+    chosen  room for the lists' features and one more  # OUT
+    """
+    at = _0
+    chosen_offsets[0] = 0
+    for k in range(len(positions)):
+        p = positions[k]
+        begin, end = offsets[p // 2], offsets[p // 2 + 1]
+        bit = uint64(2 * begin + (p & 1) * (end - begin))
+        for i in range(begin, end):
+            chosen[at] = features[i]
+            at += (flags[bit >> _6] >> (bit & _63)) & _1
+            bit += _1
+        chosen_offsets[k + 1] = at
