@@ -13,7 +13,6 @@ All bytes are those of a tree, of array contents: what frames messages is not in
 """
 
 from contextlib import contextmanager
-from itertools import pairwise
 
 import numpy as np
 
@@ -72,8 +71,8 @@ def of_all_features(count):
 
     def show(worker, tree, level, nodes, positions) -> None:
         edges = worker._range_offsets.tolist()
-        every = [LivingFeatures.of_root(*edge) for edge in pairwise(edges)]
-        for server, built in enumerate(worker._build(nodes, [0] * len(nodes), every, edges)[0]):
+        every = LivingFeatures.of_root(0, edges[-1])
+        for server, built in enumerate(worker._build(worker._rows_of(nodes), [0] * len(nodes), [(every, edges)])):
             count(worker._encode(level, built, server))
         send(worker, tree, level, nodes, positions)
 

@@ -11,11 +11,10 @@ from psboost.data.block import Block, DenseBlock
 from psboost.errors import ProtocolError
 from psboost.kernels import dense as dense_kernels
 from psboost.kernels import histograms as kernels
+from psboost.kernels import node_builds, open_nodes
 from psboost.kernels import node_histograms as node_kernels
-from psboost.kernels import open_nodes
 from psboost.kernels.node_histograms import NodeHistogram
 
-_FEW_BINS = 1 << 20  # so many slots, the hot ones side by side, are quick to add to
 _WINDOW = 1 << 15  # slots that stay in a core's cache
 
 
@@ -212,6 +211,65 @@ class _Accumulators:
         return self._held[pairs]
 
 
+class _Parts:
+    """Memory for entries over ranges of features, each in a part of the same arrays; kept for the next ones.
+
+    arrays  bins, grads, hesses
+    begins  int64 (n_ranges + 1): range s has begins[s] .. begins[s + 1]
+    """
+
+    def __init__(self, n_ranges: int):
+        self.arrays, self.begins = [np.empty(0, dtype) for dtype in _DTYPES], np.zeros(n_ranges + 1, np.int64)
+
+    def make_room(self, used: np.ndarray, more: np.ndarray) -> None:
+        """Room for so many entries more than are used (int64, of each range), and for half as much again."""
+        sizes, needed = np.diff(self.begins), used + more
+        begins = np.zeros_like(self.begins)
+        np.cumsum(np.where(needed > sizes, needed + needed // 2, sizes), out=begins[1:])
+        for i, held in enumerate(self.arrays):
+            self.arrays[i] = np.empty(begins[-1], held.dtype)
+            for old, new, n in zip(self.begins.tolist(), begins.tolist(), used.tolist(), strict=False):
+                self.arrays[i][new : new + n] = held[old : old + n]
+        self.begins = begins
+
+    def histograms(self, ends: np.ndarray) -> list[Histograms]:
+        """What was written to each range, until it is written over."""
+        begins = self.begins.tolist()
+        return [
+            Histograms(of_range, *(held[begin : begin + int(of_range[-1])] for held in self.arrays))
+            for begin, of_range in zip(begins, ends, strict=False)
+        ]
+
+
+class NodeRows(NamedTuple):
+    """The rows of several nodes, and what they come to.
+
+    rows   int32, in which each node's are ascending
+    spans  int64 (n_nodes, 2): where they begin and end
+    sums   int64 (n_nodes, kernels.node_builds.N_SUMS)
+    """
+
+    rows: np.ndarray
+    spans: np.ndarray
+    sums: np.ndarray
+
+    @staticmethod
+    def of(rows: np.ndarray, spans: np.ndarray, packed: np.ndarray) -> "NodeRows":
+        """With the sums of each row's grad and hess, `packed` (kernels.packed_rows)."""
+        sums = np.empty((len(spans), node_builds.N_SUMS), np.int64)
+        node_builds.sum_rows(rows, spans, packed, sums)
+        return NodeRows(rows, spans, sums)
+
+    @property
+    def totals(self) -> np.ndarray:
+        """int64 (n_nodes, 3): each node's Total."""
+        return self.sums[:, : len(Total._fields)]
+
+    def node(self, i: int) -> "NodeRows":
+        begin, end = self.spans[i].tolist()
+        return NodeRows(self.rows[begin:end], np.array([[0, end - begin]]), self.sums[i : i + 1])
+
+
 class HistogramBuilder(ABC):
     """Builds the histograms of one block's nodes, in accumulators that are kept between calls."""
 
@@ -220,7 +278,7 @@ class HistogramBuilder(ABC):
         self._bin_offsets = bin_offsets
         self._n_bins = int(bin_offsets[-1])
         self._accs = _Accumulators(self._n_bins)
-        self._entries: list[Entries] = []
+        self._parts: _Parts | None = None
 
     @staticmethod
     def of(block: Block) -> "HistogramBuilder":
@@ -229,51 +287,38 @@ class HistogramBuilder(ABC):
         return SparseBuilder(block.indptr, block.bins, block.posting_offsets, block.posting_rows, block.bin_offsets)
 
     @abstractmethod
-    def sum(self, rows: np.ndarray, packed: np.ndarray) -> NodeSums:
-        """The sums of the node that holds `rows` (int32), each row's grad and hess packed (kernels.packed_rows)."""
+    def sum(self, node: NodeRows, packed: np.ndarray) -> NodeSums:
+        """The sums of one node, each row's grad and hess packed (kernels.packed_rows)."""
 
     def build(
-        self, rows_of_nodes: list[np.ndarray], positions: list[int], living: list[LivingFeatures], edges: list[int],
-        packed: np.ndarray,
-    ) -> tuple[list["Histograms"], np.ndarray]:  # fmt: skip
-        """Histograms of nodes over each of several ranges of features, and the nodes' totals.
+        self, nodes: NodeRows, positions: list[int], living: LivingFeatures, edges: list[int], packed: np.ndarray
+    ) -> list[Histograms]:
+        """Histograms of nodes over each of several ranges of features.
 
-        rows_of_nodes  int32, of each node
-        positions      of each node, among the open ones
-        living         of each range (edges[0] is the block's first feature)
-        edges          ranges of features, edges[i] .. edges[i + 1]
-        returns        of each range, its bins counted from its first one, until the next call; and each node's
-                       Total (int64, n_nodes x 3)
+        positions  of each node, among the open ones
+        edges      ranges of features, edges[i] .. edges[i + 1]; edges[0] is the block's first, edges[-1] behind its last
+        returns    of each range, its bins counted from its first one, until the next call
         """
-        first_bins = self._bin_offsets[np.array(edges) - edges[0]].tolist()
-        self._entries += [Entries() for _ in range(len(living) - len(self._entries))]
-        offsets = np.zeros((len(living), len(rows_of_nodes) + 1), np.int64)
-        totals = np.zeros((len(rows_of_nodes), len(Total._fields)), np.int64)
-        for i, rows in enumerate(rows_of_nodes):
-            sums = self.sum(rows, packed)
-            totals[i], marks = sums.total, self._mark(rows)
-            most = len(rows) * self._most_stored
-            for s, of_range in enumerate(living):
-                at = int(offsets[s, i])
-                room = self._entries[s].room(at, min(most, first_bins[s + 1] - first_bins[s]) + 1)
-                what = of_range.of(positions[i]), edges[0], self._bin_offsets, sums.acc, sums.pairs
-                if marks is None:
-                    offsets[s, i + 1] = kernels.extract(*what, first_bins[s], at, *room)
-                else:
-                    offsets[s, i + 1] = kernels.extract_marked(*what, marks, first_bins[s], at, *room)
-        return [entries.histograms(of_nodes) for entries, of_nodes in zip(self._entries, offsets, strict=False)], totals
+        ranges, n_nodes = np.array(edges), len(positions)
+        if self._parts is None or len(self._parts.begins) != len(edges):
+            self._parts = _Parts(len(edges) - 1)
+        ends, done = np.zeros((len(edges) - 1, n_nodes + 1), np.int64), 0
+        while done < n_nodes:
+            where, to = (living, np.array(positions), ranges), (*self._parts.arrays, self._parts.begins, ends)
+            before, done = done, self._build_from(done, nodes, packed, where, to)
+            if done == before:
+                n_bins = np.diff(self._bin_offsets[ranges - edges[0]])
+                begin, end = nodes.spans[done].tolist()
+                self._parts.make_room(ends[:, done], np.minimum((end - begin) * self._most_stored, n_bins) + 1)
+        return self._parts.histograms(ends)
 
-    @staticmethod
-    def _sum_rows(rows: np.ndarray, packed: np.ndarray) -> tuple[Total, int, int]:
-        """What `rows` come to; the greatest absolute grad and hess of a row."""
-        sums = np.zeros(5, np.int64)
-        kernels.sum_packed(rows, packed, sums)
-        *total, most_grad, most_hess = sums.tolist()
-        return Total(*total), most_grad, most_hess
+    @abstractmethod
+    def _build_from(self, first: int, nodes: NodeRows, packed: np.ndarray, where: tuple, to: tuple) -> int:
+        """Builds node `first` and some that follow; returns the next one: `first` itself if there is no room for it.
 
-    def _mark(self, rows: np.ndarray) -> np.ndarray | None:
-        """A bit for each bin that `rows` hold (uint64 words), where that is quicker than going through all bins."""
-        return None
+        where  living features, positions, ranges as `build` takes them
+        to     as kernels.node_builds takes them
+        """
 
     @property
     @abstractmethod
@@ -289,15 +334,28 @@ class DenseBuilder(HistogramBuilder):
         self._cells, self._stride = cells, stride
         self._wide = np.zeros((len(bin_offsets) - 1) * stride, np.int64)
 
-    def sum(self, rows, packed):
-        total, most_grad, most_hess = self._sum_rows(rows, packed)
-        n_fit = len(rows)
+    def sum(self, node, packed):
+        [[*sums, most_grad, most_hess]] = node.sums.tolist()
+        total, n_fit = Total(*sums), len(node.rows)
         if total.needs_pairs:
-            n_fit = min(kernels.GRADS_FIT // (most_grad + 1), kernels.HESSES_FIT // (most_hess + 1), len(rows) - 1)
+            fit = kernels.GRADS_FIT // (most_grad + 1), kernels.HESSES_FIT // (most_hess + 1)
+            n_fit = min(*fit, n_fit - 1)
         acc = self._accs.of(total.needs_pairs)
         acc.fill(0)
-        dense_kernels.build_dense(self._cells, self._stride, self._bin_offsets, rows, packed, n_fit, self._wide, acc)
+        dense_kernels.build_dense(
+            self._cells, self._stride, self._bin_offsets, node.rows, packed, n_fit, self._wide, acc
+        )
         return NodeSums(acc, total)
+
+    def _build_from(self, first, nodes, packed, where, to):
+        living, positions, ranges = where
+        node, at = nodes.node(first), positions[first] // 2
+        sums = self.sum(node, packed)
+        fits = node_builds.extract_node(
+            living.features, living.offsets[at], living.offsets[at + 1], ranges, ranges[0], self._bin_offsets, sums.acc,
+            sums.pairs, len(node.rows) * self._most_stored, first, *to,
+        )  # fmt: skip
+        return first + fits
 
     @property
     def _most_stored(self):
@@ -312,20 +370,24 @@ class SparseBuilder(HistogramBuilder):
         self._indptr, self._bins = indptr, bins
         self._posting_offsets, self._posting_rows = posting_offsets, posting_rows
         self._most = int(np.diff(indptr).max(initial=0))
-        self._marks: np.ndarray | None = None
+        self._marks = np.zeros(self._n_bins // 64 + 1, np.uint64)
+        self._values: np.ndarray | None = None  # of rows, all 0
         self._dirty: tuple[np.ndarray, np.ndarray | None] | None = None
 
     @property
     def _most_stored(self):
         return self._most
 
-    def sum(self, rows, packed):
+    def sum(self, node, packed):
         self._clear()
-        total, _, _ = self._sum_rows(rows, packed)
-        n_stored, pairs = self._about(rows), total.needs_pairs
+        total, rows = Total(*node.totals[0].tolist()), node.rows
+        n_stored, pairs = len(rows) * len(self._bins) // max(1, len(self._indptr) - 1), total.needs_pairs
         acc = self._accs.of(pairs)
-        if self._is_by_bins(n_stored):
-            values = self._values_of_all(rows, packed)
+        if node_builds.is_by_bins.py_func(n_stored, len(self._bins), self._n_bins):
+            values = packed
+            if len(rows) < len(self._indptr) - 1:
+                values = np.zeros(len(packed), packed.dtype)
+                values[rows] = packed[rows]
             kernels.build_by_bins(self._posting_offsets, self._posting_rows, values, pairs, acc)
             self._dirty = acc, None
         else:
@@ -335,35 +397,18 @@ class SparseBuilder(HistogramBuilder):
             self._dirty = acc, rows.copy() if few else None  # by the next call the rows may have moved
         return NodeSums(acc, total)
 
-    def _about(self, rows: np.ndarray) -> int:
-        """About how many values `rows` store."""
-        return len(rows) * len(self._bins) // max(1, len(self._indptr) - 1)
-
-    def _mark(self, rows):
-        if 2 * self._about(rows) >= self._n_bins:
-            return None
-        if self._marks is None:
-            self._marks = np.empty(self._n_bins // 64 + 1, np.uint64)
-        self._marks.fill(0)
-        kernels.mark_bins(self._indptr, self._bins, rows, self._marks)
-        return self._marks
-
-    def _is_by_bins(self, n_stored: int) -> bool:
-        """Whether it is quicker to go through all bins' rows than through a node's rows' n_stored bins.
-
-        The first reads the sums of all rows, which mostly are in the cache, in about 1 ns a value; the second adds to
-        slots all over the accumulator, in the same time if these are few, and else in about four times as much.
-        """
-        return n_stored * (1 if self._n_bins < _FEW_BINS else 4) >= len(self._bins)
-
-    def _values_of_all(self, rows: np.ndarray, packed: np.ndarray) -> np.ndarray:
-        """`packed` for every row of the block, 0 for those not in `rows`."""
-        n_rows = len(self._indptr) - 1
-        if len(rows) == n_rows:
-            return packed
-        values = np.zeros(n_rows, packed.dtype)
-        values[rows] = packed[rows]
-        return values
+    def _build_from(self, first, nodes, packed, where, to):
+        self._clear()
+        living, positions, ranges = where
+        if self._values is None or self._values.dtype != packed.dtype:
+            self._values = np.zeros(len(packed), packed.dtype)
+        some_need_pairs = any(Total(*total).needs_pairs for total in nodes.totals.tolist())
+        return node_builds.build_nodes(
+            self._indptr, self._bins, self._posting_offsets, self._posting_rows, self._bin_offsets,
+            nodes.rows, nodes.spans, nodes.sums, packed, self._values,
+            living.features, living.offsets, positions, ranges, ranges[0], self._most, first, self._marks,
+            self._accs.of(some_need_pairs), *to,
+        )  # fmt: skip
 
     def _clear(self) -> None:
         if self._dirty is None:

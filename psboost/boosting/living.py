@@ -37,16 +37,24 @@ class LivingFeatures:
         """The same, numbered from `first` on."""
         return LivingFeatures(self.features + np.int32(first), self.offsets)
 
-    def n_flags(self, n_nodes: int) -> int:
-        """How many bits say of each of n_nodes open nodes which features live on in it."""
-        return len(self.features) * n_nodes // (len(self.offsets) - 1)
+    def n_flags(self, n_nodes: int, edges: np.ndarray) -> list[int]:
+        """How many bits say of n_nodes open nodes which features live on in them, in each range of features
+        edges[i] .. edges[i + 1]."""
+        below = np.empty(len(edges), np.int64)
+        kernels.count_below(self.features, self.offsets, np.asarray(edges, np.int64), below)
+        return (np.diff(below) * n_nodes // (len(self.offsets) - 1)).tolist()
 
-    def of_children(self, positions: list[int], flags: np.ndarray) -> "LivingFeatures":
+    def of_children(self, positions: list[int], flags: list[np.ndarray], edges: np.ndarray) -> "LivingFeatures":
         """Those of the next level, for which the nodes at these positions were split.
 
-        flags  uint64 words: bits of all open nodes, one behind the other, for each of a node's features whether it lives on
+        flags  of each range, uint64 words: bits of all open nodes, one behind the other, for each of a node's features of
+               the range whether it lives on
         """
         chosen = np.empty(2 * len(self.features) + 1, np.int32)
         offsets = np.empty(len(positions) + 1, np.int64)
-        kernels.choose_living(self.features, self.offsets, flags, np.array(positions, np.int64), chosen, offsets)
+        first_words = np.cumsum([0, *map(len, flags)])
+        kernels.choose_living(
+            self.features, self.offsets, np.asarray(edges, np.int64), np.concatenate(flags), first_words,
+            np.array(positions, np.int64), chosen, offsets,
+        )  # fmt: skip
         return LivingFeatures(chosen[: offsets[-1]].copy(), offsets)

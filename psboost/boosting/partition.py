@@ -60,11 +60,12 @@ class RowPartition:
             root[-1] >>= np.uint64(-self._n_rows % 64)
         everything = self._room[: self._n_train]
         kernels.count_up(everything)
-        self._listed = {0: everything}
+        self._spans = {0: (0, self._n_train)}
 
-    def rows(self, node: int) -> np.ndarray:
-        """int32: the training rows, ascending, of the root or of one of those that the last `split` was to list."""
-        return self._listed[node]
+    def listed(self, nodes: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """The training rows of the root, or of nodes that the last `split` was to list: int32, and where each node's, which
+        ascend, begin and end: int64 (n_nodes, 2)."""
+        return self._room, np.array([self._spans[node] for node in nodes], np.int64).reshape(-1, 2)
 
     def split(
         self, splits: list[tuple[int, int, int]], bits: np.ndarray, left_bits: np.ndarray, *, listed=(), last=False
@@ -90,11 +91,14 @@ class RowPartition:
             self._number(table, bits)
             return
         placed = [pair for place, right_place, _, *pair in large for pair in zip(pair, (place, right_place), strict=True)]
-        self._place(placed, self._split_members(table, bits), set(listed))
+        end = self._place(placed, self._split_members(table, bits), set(listed))
         for node in listed:
             if node in members.rows:
                 rows = members.rows[node]
-                self._listed[node] = rows[: np.searchsorted(rows, self._n_train)]
+                rows = rows[: np.searchsorted(rows, self._n_train)]
+                self._spans[node] = end, end + len(rows)
+                self._room[end : end + len(rows)] = rows
+                end += len(rows)
 
     def finish(self) -> None:
         """The tree is grown: what is left are leaves."""
@@ -120,9 +124,9 @@ class RowPartition:
 
         return list(self._side_by_side(split, self._chunks))
 
-    def _place(self, children: list[tuple[int, int]], sizes: list[list[int]], listed: set[int]) -> None:
+    def _place(self, children: list[tuple[int, int]], sizes: list[list[int]], listed: set[int]) -> int:
         """Each (child, place) keeps its place, or becomes a list; of those `listed` the training rows are listed in any
-        case. `sizes`: of each chunk, how many rows the children have."""
+        case. `sizes`: of each chunk, how many rows the children have. Returns where the room for lists is free."""
         due, small = [], []
         for (child, place), *of_chunks in zip(children, *sizes, strict=True):
             if sum(of_chunks) <= self._n_words:
@@ -133,11 +137,15 @@ class RowPartition:
             if child in listed:
                 due.append((child, place, of_chunks))
         room = np.empty(sum(sum(of_chunks) for *_, of_chunks in small), np.int32)
-        self.members.rows.update(self._list(small, self._n_rows, room))
-        self._listed = self._list(due, self._n_train, self._room)
+        for child, (begin, end) in self._list(small, self._n_rows, room).items():
+            self.members.rows[child] = room[begin:end]
+        self._spans = self._list(due, self._n_train, self._room)
+        return sum(sum(of_chunks) for *_, of_chunks in due)
 
-    def _list(self, children: list[tuple[int, int, list[int]]], n_rows: int, room: np.ndarray) -> dict[int, np.ndarray]:
-        """The rows below n_rows of each (child, place, its rows in each chunk), in `room`."""
+    def _list(
+        self, children: list[tuple[int, int, list[int]]], n_rows: int, room: np.ndarray
+    ) -> dict[int, tuple[int, int]]:
+        """Lists the rows below n_rows of each (child, place, its rows in each chunk) in `room`; returns where."""
         if not children:
             return {}
         lists, end = np.empty((len(self._chunks), len(children), kernels.N_LIST_FIELDS), np.int64), 0
@@ -153,7 +161,7 @@ class RowPartition:
         sizes = -lists[:, :, kernels.LIST_BEGIN].sum(axis=0)
         list(self._side_by_side(write, self._chunks, lists))
         sizes += lists[:, :, kernels.LIST_END].sum(axis=0)
-        return {child: room[at : at + n] for (child, *_), at, n in zip(children, begins, sizes.tolist(), strict=True)}
+        return {child: (at, at + n) for (child, *_), at, n in zip(children, begins, sizes.tolist(), strict=True)}
 
 
 def _split_rows(rows: np.ndarray, bits: np.ndarray, left_bit: int) -> tuple[np.ndarray, np.ndarray]:

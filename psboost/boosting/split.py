@@ -242,7 +242,8 @@ class SplitFinder:
         """Of each open node, for each feature begin .. end that lived in its parent, a bit: whether it lives on. Words
         (uint64), and how many bits."""
         living = self.living
-        words = np.empty(n_words_of(living.n_flags(len(self._nodes))), np.uint64)
+        n_flags = 2 * len(living.features)
+        words = np.empty(n_words_of(n_flags), np.uint64)
         n_flags = open_nodes.flag_living(
             self._memory.features, self._nodes, living.features, living.offsets, begin, end, words
         )

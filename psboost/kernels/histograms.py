@@ -15,7 +15,6 @@ from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint64, void
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import prefetch
-from psboost.kernels.words import lowest_one
 
 LOW, HALF = 0xFFFFFFFF, 1 << 31
 GRADS_FIT, HESSES_FIT = 1 << 31, 1 << 32  # with less in a node, no packed sum of it overflows
@@ -138,34 +137,6 @@ def clear(indptr, bins, rows, width, acc):
             acc[slot + step - _1] = 0
 
 
-@kernel([void(IN[int32], IN[width], OUT[int64]) for width in WIDTHS])
-def sum_packed(rows, packed, sums):
-    """Sets sums[0:5] to the grads, the hesses and the absolute grads of `rows`; the greatest absolute grad and hess."""
-    grads, hesses, sizes, most_grad, most_hess = int64(0), int64(0), int64(0), int64(0), int64(0)
-    for k in range(len(rows)):
-        grad, hess = grad_and_hess(packed, uint64(rows[k]))
-        size = abs(grad)
-        grads += grad
-        hesses += hess
-        sizes += size
-        most_grad, most_hess = max(most_grad, size), max(most_hess, hess)
-    sums[0], sums[1], sums[2], sums[3], sums[4] = grads, hesses, sizes, most_grad, most_hess
-
-
-@kernel(int64(IN[int32], int64, IN[int32], IN[int64], boolean, int64, int64, OUT[int32], OUT[int64], OUT[int64]))
-def extract(features, first, bin_offsets, acc, pairs, first_bin, at, bins, grads, hesses):
-    """Writes the present bins of `features` (ascending, numbered from `first`), counted from first_bin, from position `at`
-    on; returns the end. There must be room for one more: each is written without a test, and moved on from if present."""
-    at = uint64(at)
-    for feature in features:
-        f = uint64(int64(feature) - first)
-        for b in range(uint64(bin_offsets[f]), uint64(bin_offsets[f + _1])):
-            grad, hess = read(acc, pairs, b)
-            bins[at], grads[at], hesses[at] = int64(b) - first_bin, grad, hess
-            at += uint64(hess != 0)
-    return int64(at)
-
-
 @kernel(void(IN[int64], IN[int32], IN[int32], OUT[uint64]))
 def mark_bins(indptr, bins, rows, marks):
     """Sets the bit of every bin that a row of `rows` holds: bit b % 64 of marks[b // 64]."""
@@ -177,28 +148,6 @@ def mark_bins(indptr, bins, rows, marks):
         for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
             b = uint64(bins[k])
             marks[b >> _6] |= _1 << (b & _63)
-
-
-@kernel(int64(IN[int32], int64, IN[int32], IN[int64], boolean, IN[uint64], int64, int64, OUT[int32], OUT[int64], OUT[int64]))
-def extract_marked(features, first, bin_offsets, acc, pairs, marks, first_bin, at, bins, grads, hesses):
-    """`extract` by marks of the bins that may be present."""
-    at = uint64(at)
-    for feature in features:
-        f = uint64(int64(feature) - first)
-        begin, end = uint64(bin_offsets[f]), uint64(bin_offsets[f + _1])
-        while begin < end:
-            word = marks[begin >> _6] >> (begin & _63)
-            n_left = end - begin
-            if n_left < _64:
-                word &= (_1 << n_left) - _1
-            while word != uint64(0):
-                b = begin + lowest_one(word)
-                grad, hess = read(acc, pairs, b)
-                bins[at], grads[at], hesses[at] = int64(b) - first_bin, grad, hess
-                at += uint64(hess != 0)
-                word &= word - _1
-            begin += _64 - (begin & _63)
-    return int64(at)
 
 
 _ENTRIES = types.Tuple([types.Array(kind, 1, "C") for kind in (int64, int32, int64, int64)])

@@ -159,21 +159,40 @@ def flag_living(held, nodes, features, offsets, first, last, flags):
     return int64(n_flags)
 
 
-@kernel(void(IN[int32], IN[int64], IN[uint64], IN[int64], OUT[int32], OUT[int64]))
-def choose_living(features, offsets, flags, positions, chosen, chosen_offsets):
-    """The lists of the next level, whose parents are the nodes at `positions`: what `flags` (flag_living of all features)
-    say that these have.
+@kernel(void(IN[int32], IN[int64], IN[int64], OUT[int64]))
+def count_below(features, offsets, edges, below):
+    """below (OUT): how many features of all lists are below each of `edges`."""
+    below[:] = 0
+    for i in range(len(offsets) - 1):
+        for s in range(len(edges)):
+            below[s] += first_from(edges[s], features, offsets[i], offsets[i + 1]) - offsets[i]
 
-    chosen  room for the lists' features and one more  # OUT
+
+@kernel(void(IN[int32], IN[int64], IN[int64], IN[uint64], IN[int64], IN[int64], OUT[int32], OUT[int64]))
+def choose_living(features, offsets, edges, flags, first_words, positions, chosen, chosen_offsets):
+    """The lists of the next level, whose parents are the nodes at `positions`: what `flags` say that these have.
+
+    edges   ranges of features, edges[s] .. edges[s + 1]
+    flags   of each range from first_words[s] on, what flag_living says of all nodes
+    chosen  room for the features of as many lists and one more  # OUT
     """
-    at = _0
+    n_lists, n_ranges, at = len(offsets) - 1, len(edges) - 1, _0
+    bits = np.empty((n_lists + 1, n_ranges), np.int64)  # where the flags of each list's left child begin
+    for s in range(n_ranges):
+        bits[0, s] = 64 * first_words[s]
+        for i in range(n_lists):
+            low = first_from(edges[s], features, offsets[i], offsets[i + 1])
+            bits[i + 1, s] = bits[i, s] + 2 * (first_from(edges[s + 1], features, low, offsets[i + 1]) - low)
     chosen_offsets[0] = 0
     for k in range(len(positions)):
-        p = positions[k]
-        begin, end = offsets[p // 2], offsets[p // 2 + 1]
-        bit = uint64(2 * begin + (p & 1) * (end - begin))
-        for i in range(begin, end):
-            chosen[at] = features[i]
-            at += (flags[bit >> _6] >> (bit & _63)) & _1
-            bit += _1
+        i, is_right = positions[k] // 2, positions[k] & 1
+        low = first_from(edges[0], features, offsets[i], offsets[i + 1])
+        for s in range(n_ranges):
+            n = (bits[i + 1, s] - bits[i, s]) // 2
+            bit = uint64(bits[i, s] + is_right * n)
+            for j in range(low, low + n):
+                chosen[at] = features[j]
+                at += (flags[bit >> _6] >> (bit & _63)) & _1
+                bit += _1
+            low += n
         chosen_offsets[k + 1] = at

@@ -14,7 +14,7 @@ from psboost.kernels import CACHE_FOLDER
 JOBS = {
     "train": (
         "binning", "cells", "columns", "dealing", "dense", "gradients", "histograms", "links",
-        "node_histograms", "open_nodes", "packing", "routing", "splits", "summaries",
+        "node_builds", "node_histograms", "open_nodes", "packing", "routing", "splits", "summaries",
     ),
     "send": ("bitvectors", "chunks", "classes", "histogram_streams", "pairs"),
     "predict": ("cells", "exits", "links", "scoring", "walking"),

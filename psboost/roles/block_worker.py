@@ -49,7 +49,7 @@ class BlockWorker(Worker):
 
     def _start_growing(self, steps):
         if self._job.merges:
-            self._living = [LivingFeatures.of_root(*edges) for edges in pairwise(self._range_offsets.tolist())]
+            self._living = LivingFeatures.of_root(0, len(self._ids))
             return
         for part in self._parts:
             part.finder.start_tree(steps)
@@ -65,28 +65,32 @@ class BlockWorker(Worker):
 
     def _descend(self, positions, splits):
         if self._job.merges:
-            self._living = [
-                living.of_children(positions, unpack_living(flags, living.n_flags(self._n_open)))
-                for living, flags in zip(self._living, splits.living, strict=True)
-            ]
+            n_flags = self._living.n_flags(self._n_open, self._range_offsets)
+            flags = [unpack_living(packed, n) for packed, n in zip(splits.living, n_flags, strict=True)]
+            self._living = self._living.of_children(positions, flags, self._range_offsets)
             return
         for part in self._parts:
             part.finder.apply(positions, splits.build_left)
 
     def _propose(self, tree: int, level: int, nodes: list[int]) -> None:
         """Builds the histograms of `nodes` and proposes each open node's best split (R = 1)."""
-        rows = [self._partition.rows(node) for node in nodes]
         stage = partial(self.stage, share=1 / len(self._parts))
+        with self.stage("build"):
+            rows = self._rows_of(nodes)
         proposals = best_of(self._all(lambda part: part.propose(rows, self._gradients.packed, stage), self._parts))
         self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(proposals)))
 
     def _send_histograms(self, tree: int, level: int, nodes: list[int], positions: list[int]) -> None:
         """Builds the histograms of `nodes`, at these places among the open ones, and sends each server its part."""
-        built, totals = self._build(nodes, positions, self._living, self._range_offsets.tolist())
+        edges = self._range_offsets.tolist()
+        with self.stage("build"):
+            rows = self._rows_of(nodes)
+            of_parts = [edges] if len(self._parts) == 1 else map(list, pairwise(edges))
+            built = self._build(rows, positions, [(self._living, own) for own in of_parts])
         encoded = self._side_by_side(partial(self._encode, level), built, range(self._job.n_servers))
         held: list[tuple[str, PushHistograms]] = []
         for server, arrays in zip(self._job.servers, encoded, strict=True):
-            message = PushHistograms(tree=tree, level=level, totals=totals, codec=self._job.codec, arrays=arrays)
+            message = PushHistograms(tree=tree, level=level, totals=rows.totals, codec=self._job.codec, arrays=arrays)
             held.append((server, message))
             if sum(array.nbytes for array in arrays) >= _LARGE:
                 self._send_all(held)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from psboost.boosting.growth import feature_range
-from psboost.boosting.histogram import HistogramBuilder, Histograms, NodeSums
+from psboost.boosting.histogram import HistogramBuilder, Histograms, NodeRows, NodeSums
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.split import Proposals, SplitFinder, SplitRule, Splits
 from psboost.data.block import BEGIN, END, FEATURE, N_LEAVING_FIELDS, NAN_BIN, NODE, build_block
@@ -37,27 +37,26 @@ class Part:
         self._builder = HistogramBuilder.of(self.block)
         self.finder = None if rule is None else make_finder(begin, cut_points, zero_as_missing, ids, feature_shard, rule)
 
-    def propose(self, rows_of_nodes: list[np.ndarray], packed: np.ndarray, stage) -> Proposals:
+    def propose(self, nodes: NodeRows, packed: np.ndarray, stage) -> Proposals:
         """Builds nodes' histograms, and proposes each open node's best split. `stage(label)` times it."""
-        for rows in rows_of_nodes:
+        for i in range(len(nodes.spans)):
             with stage("build"):
-                sums = self._builder.sum(rows, packed)
+                sums = self._builder.sum(nodes.node(i), packed)
             with stage("search"):
                 self.finder.add(sums)
         with stage("search"):
             return self.finder.find()
 
-    def sum(self, rows: np.ndarray, packed: np.ndarray) -> NodeSums:
-        """The sums of one node, which holds `rows`, over all bins of the part; until the next node's."""
-        return self._builder.sum(rows, packed)
+    def sum(self, node: NodeRows, packed: np.ndarray) -> NodeSums:
+        """The sums of one node over all bins of the part; until the next node's."""
+        return self._builder.sum(node, packed)
 
     def build(
-        self, rows_of_nodes: list[np.ndarray], positions: list[int], living: list[LivingFeatures], edges: list[int],
-        packed: np.ndarray,
-    ) -> tuple[list[Histograms], np.ndarray]:  # fmt: skip
-        """Histograms of nodes over each range of the part's features, and their totals (HistogramBuilder.build); the
-        features are numbered as the worker does."""
-        return self._builder.build(rows_of_nodes, positions, living, edges, packed)
+        self, nodes: NodeRows, positions: list[int], living: LivingFeatures, edges: list[int], packed: np.ndarray
+    ) -> list[Histograms]:
+        """Histograms of nodes over each range of the part's features (HistogramBuilder.build), numbered as the worker
+        does."""
+        return self._builder.build(nodes, positions, living, edges, packed)
 
     def leaving(self, splits: AnySplits, own: np.ndarray) -> np.ndarray:
         """What Block.clear_bits is told of the splits `own`, all by features of this part: which bins of stored values go

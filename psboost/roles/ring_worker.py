@@ -1,6 +1,7 @@
 """Knows how workers that hold whole rows sum histograms and all choose the same splits; does not know servers."""
 
 from dataclasses import astuple, dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -118,28 +119,32 @@ class RingWorker(Worker):
 
     def _sum_all(self, nodes: list[int]) -> np.ndarray:
         """Starts a level with the own rows' sums of `nodes` in all bins; returns their totals, float64 (n_nodes, 2)."""
-        rows_of_nodes = [self._partition.rows(node) for node in nodes]
-        totals = np.zeros((len(nodes), 2))
         self._sums.start(len(nodes))
+        with self.stage("build"):
+            rows = self._rows_of(nodes)
 
         def add_up(part: Part) -> None:
-            for node, rows in enumerate(rows_of_nodes):
-                sums = part.sum(rows, self._gradients.packed)
-                totals[node] = sums.total[:2]
+            for node in range(len(nodes)):
+                sums = part.sum(rows.node(node), self._gradients.packed)
                 self._sums.fill(node, int(self._bin_offsets[part.begin]), sums.acc, sums.pairs)
 
         with self.stage("build"):
             self._all(add_up, self._parts)
-        return totals
+        return rows.totals[:, :2].astype(np.float64)
 
     def _sum_present(self, nodes: list[int], frontier: Frontier) -> np.ndarray:
         """The same in the present bins of features that may still be split (D3), which all workers know alike."""
-        living = [search.finder.living.from_(search.first) for search in self._searches]
         edges = [0, *(part.end for part in self._parts)]
-        built, totals = self._build(nodes, frontier.positions(nodes), living, edges)
+        shares = [
+            (search.finder.living.from_(search.first), list(pair))
+            for search, pair in zip(self._searches, pairwise(edges), strict=True)
+        ]
+        with self.stage("build"):
+            rows = self._rows_of(nodes)
+            built = self._build(rows, frontier.positions(nodes), shares)
         with self.stage("encode"):
             self._sums.start(Histograms.join(built, self._bin_offsets[edges[:-1]].tolist()), self._all)
-        return totals[:, :2].astype(np.float64)
+        return rows.totals[:, :2].astype(np.float64)
 
     def _search(self, search: _Search) -> Proposals:
         """The best split of each open node in a thread's features, once the sums of the built ones are there."""

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 
 from psboost.boosting.fixed_point import Steps, hesses_of, round_gradients, rounding_key
 from psboost.boosting.growth import Frontier
-from psboost.boosting.histogram import Histograms
+from psboost.boosting.histogram import Histograms, NodeRows
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.losses import Bounds
 from psboost.boosting.partition import RowPartition, chunks_of, ones
@@ -262,23 +261,20 @@ class Worker(Role):
             level += 1
         yield from self._close(tree, sorted(leaves), steps)
 
-    def _build(
-        self, nodes: list[int], positions: list[int], living: list[LivingFeatures], edges: list[int]
-    ) -> tuple[list[Histograms], np.ndarray]:
-        """Histograms of `nodes`, at these positions among the open ones, over each of the ranges of features edges[i] ..
-        edges[i + 1], which are the parts or lie all in one part; and the totals of their rows.
+    def _rows_of(self, nodes: list[int]) -> NodeRows:
+        """Those of the nodes that the last level listed."""
+        return NodeRows.of(*self._partition.listed(nodes), self._gradients.packed)
 
-        living  of each range, in the worker's numbers
+    def _build(
+        self, nodes: NodeRows, positions: list[int], shares: list[tuple[LivingFeatures, list[int]]]
+    ) -> list[Histograms]:
+        """Histograms of nodes, at these positions among the open ones, over ranges of features.
+
+        shares  of each part: living features, and its ranges edges[i] .. edges[i + 1], in the worker's numbers
         """
-        rows = [self._partition.rows(node) for node in nodes]
-        if len(self._parts) == 1:
-            shares = [(living, edges)]
-        else:
-            shares = [([of_range], list(edge)) for of_range, edge in zip(living, pairwise(edges), strict=True)]
-        with self.stage("build"):
-            packed = self._gradients.packed
-            built = self._all(lambda part, own: part.build(rows, positions, *own, packed), self._parts, shares)
-        return [histograms for of_part, _ in built for histograms in of_part], built[0][1]
+        packed = self._gradients.packed
+        built = self._all(lambda part, share: part.build(nodes, positions, *share, packed), self._parts, shares)
+        return [histograms for of_part in built for histograms in of_part]
 
     # --- routing
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psboost.boosting.fixed_point import packed_rows
-from psboost.boosting.histogram import DenseBuilder, HistogramMerger, Histograms, SparseBuilder, Total
+from psboost.boosting.histogram import DenseBuilder, HistogramMerger, Histograms, NodeRows, SparseBuilder, Total
 from psboost.boosting.living import LivingFeatures
 from psboost.errors import ProtocolError
 from psboost.kernels.node_histograms import NodeHistogram
@@ -66,8 +66,14 @@ def dense_builder(rows, dtype):
 
 
 def in_turn(living):
-    """Positions of nodes, and of each range and node the living features, as a builder takes them."""
-    return [2 * i for i in range(len(living[0]))], [LivingFeatures.of_parents([*lists, ALL[:0]]) for lists in living]
+    """Positions of nodes, and their living features, as a builder takes them."""
+    return [2 * i for i in range(len(living))], LivingFeatures.of_parents([*living, ALL[:0]])
+
+
+def node_rows(which, packed):
+    ends = np.cumsum([0, *map(len, which)])
+    rows = np.concatenate([np.empty(0, np.int32), *which]).astype(np.int32)
+    return NodeRows.of(rows, np.stack([ends[:-1], ends[1:]], axis=1), packed)
 
 
 def totals_of(which, values):
@@ -79,7 +85,9 @@ def built(rows, which, values, living=None):
     """The nodes as {bin: (grad, hess)}, their totals checked."""
     which = [np.array(rows_of_node, np.int32) for rows_of_node in which]
     living = [ALL] * len(which) if living is None else living
-    [histograms], totals = builder(rows).build(which, *in_turn([living]), EDGES, pack(values))
+    packed = pack(values)
+    nodes = node_rows(which, packed)
+    [histograms], totals = builder(rows).build(nodes, *in_turn(living), EDGES, packed), nodes.totals
     expected = [totals_of(rows_of_node.tolist(), values) for rows_of_node in which]
     assert totals.tolist() == expected and totals.shape == (len(which), 3)
     return histograms
@@ -116,8 +124,10 @@ def test_nodes_built_on_every_path(seed, n_rows, grad_bits, n_nodes, make):
     ]
     one = make(rows)
     for first, cut in ((0, 5), (0, 2), (3, 3)):  # the accumulators are clean again after a call
-        of_ranges = [[f[f < cut] + np.int32(first) for f in living], [f[f >= cut] + np.int32(first) for f in living]]
-        parts, totals = one.build(members, *in_turn(of_ranges), [first, first + cut, first + 5], pack(values, grad_bits))
+        packed = pack(values, grad_bits)
+        nodes = node_rows(members, packed)
+        lived = in_turn([f + np.int32(first) for f in living])
+        parts, totals = one.build(nodes, *lived, [first, first + cut, first + 5], packed), nodes.totals
         begin = int(BIN_OFFSETS[cut])
         lower, upper = map(dicts, parts)
         found = [a | {b + begin: sums for b, sums in of_node.items()} for a, of_node in zip(lower, upper, strict=True)]
@@ -130,10 +140,12 @@ def test_a_dense_block_of_more_rows_than_are_added_at_once(grad_bits):
     rows, values = make_block(1, 10_000, grad_bits)
     which = [np.arange(len(rows), dtype=np.int32), np.arange(1, 9_000, 2, dtype=np.int32)]
     one = dense_builder(rows, np.uint8)
-    [histograms], _ = one.build(which, *in_turn([[ALL, ALL]]), EDGES, pack(values, grad_bits))
+    packed = pack(values, grad_bits)
+    nodes = node_rows(which, packed)
+    [histograms] = one.build(nodes, *in_turn([ALL, ALL]), EDGES, packed)
     assert dicts(histograms) == [naive.build(rows, part.tolist(), values) for part in which]
     needs_pairs = sum(abs(grad) for grad, _ in values) >= 2**31
-    assert one.sum(which[0], pack(values, grad_bits)).pairs == needs_pairs == (grad_bits == 32)
+    assert one.sum(nodes.node(0), packed).pairs == needs_pairs == (grad_bits == 32)
 
 
 @pytest.mark.parametrize("order", ["ascending", "descending"])
@@ -146,7 +158,7 @@ def test_a_builder_may_be_given_rows_that_move_afterwards(order):
     which = np.array([3, 50], np.int32)
     for nodes in ([3, 50], [60, 61], [3, 299]):
         which[:] = nodes if order == "ascending" else nodes[::-1]
-        sums = one.sum(which, packed)
+        sums = one.sum(node_rows([which], packed), packed)
         assert np.flatnonzero(sums.acc).tolist() == sorted({b for row in nodes for b in rows[row]})
 
 
@@ -160,8 +172,9 @@ def test_worst_values_at_the_packed_limit(sign, few):
     packed = np.full(len(rows), (sign * 2**15 << 32) + 2**15)
     for n in (2**16 - 1, 2**16, 2**16 + 1):
         which = np.arange(n, dtype=np.int32)
-        assert one.sum(which, packed).pairs == (n >= 2**16)
-        [histograms], totals = one.build([which], *in_turn([[np.zeros(1, np.int32)]]), [0, 1], packed)
+        nodes = node_rows([which], packed)
+        assert one.sum(nodes, packed).pairs == (n >= 2**16)
+        [histograms], totals = one.build(nodes, *in_turn([np.zeros(1, np.int32)]), [0, 1], packed), nodes.totals
         assert dicts(histograms) == [{0: (sign * n * 2**15, n * 2**15)}]
         assert totals.tolist() == [[sign * n * 2**15, n * 2**15, n * 2**15]]
 
@@ -257,7 +270,8 @@ def test_no_nodes_and_no_features():
     assert dicts(empty.restrict(0, 5)) == [{}, {}]
     assert built([], [], []).n_nodes == 0
     nothing = builder([[], [], []], 0, np.zeros(1, np.int32))
-    rows = [np.arange(3, dtype=np.int32)]
+    packed = np.ones(3, np.int64)
+    nodes = node_rows([np.arange(3, dtype=np.int32)], packed)
     for _ in range(2):
-        [histograms], totals = nothing.build(rows, *in_turn([[np.empty(0, np.int32)]]), [0, 0], np.ones(3, np.int64))
-        assert (dicts(histograms), totals.tolist()) == ([{}], [[0, 3, 0]])
+        [histograms] = nothing.build(nodes, *in_turn([np.empty(0, np.int32)]), [0, 0], packed)
+        assert (dicts(histograms), nodes.totals.tolist()) == ([{}], [[0, 3, 0]])

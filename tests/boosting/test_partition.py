@@ -41,7 +41,7 @@ def check_splits(rng, max_depth, n_threads, threads):
     partition = RowPartition(n_rows, n_train, max_depth, n_threads, threads)
     for _ in range(2):
         partition.reset()
-        assert partition.rows(0).tolist() == list(range(n_train))
+        assert rows_listed(partition, 0) == list(range(n_train))
         members, n_nodes = {0: list(range(n_rows))}, 1
         for level in range(n_levels):
             nodes = [node for node in sorted(members) if rng.random() < 0.7]
@@ -57,12 +57,17 @@ def check_splits(rng, max_depth, n_threads, threads):
             if last:
                 continue
             for node in listed:
-                assert partition.rows(node).tolist() == [row for row in members[node] if row < n_train]
+                assert rows_listed(partition, node) == [row for row in members[node] if row < n_train]
             assert members == {node: rows_of(partition.members, node, n_rows) for node in members}
         partition.finish()
         for node, rows in members.items():
             assert (partition.node_of_row[rows] == node).all()
     return n_large
+
+
+def rows_listed(partition, node):
+    rows, [[begin, end]] = partition.listed([node])
+    return rows[begin:end].tolist()
 
 
 def rows_of(members, node, n_rows):

@@ -29,20 +29,28 @@ def test_flags_say_what_lives_and_choose_it_again(kernels, lists, random, edge):
     nodes = np.zeros((len(nodes_have), open_nodes.N_FIELDS), np.int64)
     nodes[:, open_nodes.AT_FEATURE], nodes[:, open_nodes.N_FEATURES] = places[:-1], np.diff(places)
 
-    for first, last in ((0, edge), (edge, 200), (0, 200)):
+    of_ranges = []
+    for first, last in ((0, 200), (0, edge), (edge, 200)):
         words = np.full(2 * len(features) // 64 + 1, 0xABAB, np.uint64)
         n_flags = kernels.flag_living(held, nodes, features, offsets, first, last, words)
         bits = np.unpackbits(words.view(np.uint8), bitorder="little")
         expected = [f in has for i, has in enumerate(nodes_have) for f in sorted(lists[i // 2]) if first <= f < last]
         assert bits[:n_flags].tolist() == expected
         assert not bits[n_flags : -(-n_flags // 64) * 64].any()
+        of_ranges.append(words[: -(-n_flags // 64)])
 
+    below = np.empty(3, np.int64)
+    kernels.count_below(features, offsets, np.array([0, edge, 200]), below)
+    assert below.tolist() == [0, sum(f < edge for one in lists for f in one), len(features)]
     positions = np.array(sorted(random.sample(range(len(nodes)), random.randint(1, len(nodes)))))
-    chosen, chosen_offsets = np.empty(2 * len(features) + 1, np.int32), np.empty(len(positions) + 1, np.int64)
-    kernels.choose_living(features, offsets, words, positions, chosen, chosen_offsets)
     expected, ends = laid_out([nodes_have[p] for p in positions])
-    np.testing.assert_array_equal(chosen_offsets, ends)
-    np.testing.assert_array_equal(chosen[: ends[-1]], expected)
+    for edges, flags in (([0, 200], of_ranges[:1]), ([0, edge, 200], of_ranges[1:])):
+        chosen, chosen_offsets = np.empty(2 * len(features) + 1, np.int32), np.empty(len(positions) + 1, np.int64)
+        first_words = np.cumsum([0, *map(len, flags)])
+        flags = np.concatenate(flags)
+        kernels.choose_living(features, offsets, np.array(edges), flags, first_words, positions, chosen, chosen_offsets)
+        np.testing.assert_array_equal(chosen_offsets, ends)
+        np.testing.assert_array_equal(chosen[: ends[-1]], expected)
 
 
 @WAYS

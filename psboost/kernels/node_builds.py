@@ -1,0 +1,206 @@
+"""Knows how the histograms of a level's nodes are built and written down, one after the other; does not know messages.
+
+They are written over ranges of features, each into a part of the same arrays:
+
+    edges     int64 (n_ranges + 1): range s has features edges[s] .. edges[s + 1], numbered as those of the block are, whose
+              first one is `first`; `bin_offsets` are the block's
+    features, offsets   the living ones (kernels.open_nodes), of all ranges; positions: which of the open nodes are built
+    bins, grads, hesses   entries, OUT; of range s from begins[s] on, up to begins[s + 1]; bins count from the range's first
+    ends      int64 (n_ranges, n_nodes + 1): node i's entries are begins[s] + ends[s, i] .. begins[s] + ends[s, i + 1]  # OUT
+"""
+
+from psboost.kernels.ascending import first_from
+from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, uint64, void
+from psboost.kernels.histograms import build, build_by_bins, build_pairs, mark_bins, read
+from psboost.kernels.open_nodes import needs_pairs
+from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
+from psboost.kernels.words import lowest_one
+
+# sums (int64, a row for each node): grads, hesses and absolute grads of its rows; the greatest absolute grad and hess
+GRAD, HESS, SIZE, MOST_GRAD, MOST_HESS, N_SUMS = range(6)
+_FEW_BINS = 1 << 20  # so many slots, the hot ones side by side, are quick to add to
+_0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
+
+
+@kernel([void(IN[int32], OUT2[int64], IN[width], OUT2[int64]) for width in WIDTHS])
+def sum_rows(rows, spans, packed, sums):
+    """Sums of the rows of several nodes; node i's are rows[spans[i, 0] : spans[i, 1]]."""
+    for i in range(len(spans)):
+        grads, hesses, sizes, most_grad, most_hess = int64(0), int64(0), int64(0), int64(0), int64(0)
+        for k in range(uint64(spans[i, 0]), uint64(spans[i, 1])):
+            grad, hess = grad_and_hess(packed, uint64(rows[k]))
+            size = abs(grad)
+            grads += grad
+            hesses += hess
+            sizes += size
+            most_grad, most_hess = max(most_grad, size), max(most_hess, hess)
+        sums[i, GRAD], sums[i, HESS], sums[i, SIZE] = grads, hesses, sizes
+        sums[i, MOST_GRAD], sums[i, MOST_HESS] = most_grad, most_hess
+
+
+@inline
+def _extract(features, low, high, first, bin_offsets, acc, pairs, first_bin, at, bins, grads, hesses):
+    """Writes the present bins of features[low:high] from position `at` on; returns the end. There must be room for one more:
+    each is written without a test, and moved on from if present."""
+    at = uint64(at)
+    for k in range(low, high):
+        f = uint64(int64(features[k]) - first)
+        for b in range(uint64(bin_offsets[f]), uint64(bin_offsets[f + _1])):
+            grad, hess = read(acc, pairs, b)
+            bins[at], grads[at], hesses[at] = int64(b) - first_bin, grad, hess
+            at += uint64(hess != 0)
+    return int64(at)
+
+
+@inline
+def _extract_marked(features, low, high, first, bin_offsets, acc, pairs, marks, first_bin, at, bins, grads, hesses):
+    """The same by marks of the bins that may be present."""
+    at = uint64(at)
+    for k in range(low, high):
+        f = uint64(int64(features[k]) - first)
+        begin, end = uint64(bin_offsets[f]), uint64(bin_offsets[f + _1])
+        while begin < end:
+            word = marks[begin >> _6] >> (begin & _63)
+            n_left = end - begin
+            if n_left < _64:
+                word &= (_1 << n_left) - _1
+            while word != _0:
+                b = begin + lowest_one(word)
+                grad, hess = read(acc, pairs, b)
+                bins[at], grads[at], hesses[at] = int64(b) - first_bin, grad, hess
+                at += uint64(hess != 0)
+                word &= word - _1
+            begin += _64 - (begin & _63)
+    return int64(at)
+
+
+@inline
+def _extract_node(
+    features, low, end, edges, first, bin_offsets, acc, pairs, marks, marked, i, bins, grads, hesses, begins, ends
+):
+    """Writes what `acc` has of node i, whose living features are features[low:end]."""
+    low = first_from(edges[0], features, low, end)
+    for s in range(len(edges) - 1):
+        high = first_from(edges[s + 1], features, low, end)
+        first_bin, at = int64(bin_offsets[edges[s] - first]), begins[s] + ends[s, i]
+        if marked:
+            at = _extract_marked(
+                features, low, high, first, bin_offsets, acc, pairs, marks, first_bin, at, bins, grads, hesses
+            )
+        else:
+            at = _extract(features, low, high, first, bin_offsets, acc, pairs, first_bin, at, bins, grads, hesses)
+        ends[s, i + 1] = at - begins[s]
+        low = high
+
+
+@inline
+def _has_room(edges, first, bin_offsets, most, i, begins, ends):
+    """Whether there is room for node i, of which `most` bins are present at most."""
+    for s in range(len(edges) - 1):
+        n_bins = int64(bin_offsets[edges[s + 1] - first]) - int64(bin_offsets[edges[s] - first])
+        if ends[s, i] + min(most, n_bins) >= begins[s + 1] - begins[s]:
+            return False
+    return True
+
+
+@kernel(
+    boolean(
+        IN[int32], int64, int64, IN[int64], int64, IN[int32], IN[int64], boolean, int64, int64, OUT[int32], OUT[int64],
+        OUT[int64], IN[int64], OUT2[int64],
+    )
+)  # fmt: skip
+def extract_node(
+    features, low, end, edges, first, bin_offsets, acc, pairs, most, i, bins, grads, hesses, begins, ends
+):
+    """Writes what `acc`, packed or in pairs, has of node i, whose living features are features[low:end]; False, and nothing
+    is done, if there might be no room: `most` bins are present at most."""
+    if not _has_room(edges, first, bin_offsets, most, i, begins, ends):
+        return False
+    _extract_node(
+        features, low, end, edges, first, bin_offsets, acc, pairs, begins.view(uint64), False, i, bins, grads, hesses,
+        begins, ends,
+    )  # fmt: skip
+    return True
+
+
+@inline
+def is_by_bins(about, n_stored, n_bins):
+    """Whether it is quicker to go through all bins' rows, n_stored values, than through a node's rows' bins, about so many.
+
+    The first reads the sums of all rows, which mostly are in the cache, in about 1 ns a value; the second adds to slots all
+    over the accumulator, in the same time if these are few, and else in about four times as much.
+    """
+    return about * (1 if n_bins < _FEW_BINS else 4) >= n_stored
+
+
+@inline
+def _clear_marked(marks, pairs, acc):
+    """Sets the slots of all marked bins to 0, and the marks."""
+    for w in range(uint64(len(marks))):
+        word = marks[w]
+        while word != _0:
+            b = _64 * w + lowest_one(word)
+            if pairs:
+                acc[_1 + b + b] = 0
+                b += b
+            acc[b] = 0
+            word &= word - _1
+        marks[w] = _0
+
+
+@kernel(
+    [
+        int64(
+            IN[int64], IN[int32], IN[int64], IN[int32], IN[int32], IN[int32], OUT2[int64], OUT2[int64], IN[width],
+            OUT[width], IN[int32], IN[int64], IN[int64], IN[int64], int64, int64, int64, OUT[uint64], OUT[int64], OUT[int32],
+            OUT[int64], OUT[int64], IN[int64], OUT2[int64],
+        )
+        for width in WIDTHS
+    ]
+)  # fmt: skip
+def build_nodes(
+    indptr, row_bins, posting_offsets, posting_rows, bin_offsets, rows, spans, sums, packed, values,
+    features, offsets, positions, edges, first, most_stored, i, marks, acc, bins, grads, hesses, begins, ends,
+):  # fmt: skip
+    """Builds node i and all that follow from the rows or postings of a sparse block, and writes them down; returns the first
+    for which there might be no room.
+
+    spans, sums  where each node's `rows` are, and what they come to (sum_rows)
+    values       of as many rows as `packed` has, all 0, as they will be again  # OUT
+    most_stored  how many bins a row has at most
+    marks, acc   a bit for each bin, and two slots if some node's sums need pairs, else one: all 0, and again then  # OUT
+    """
+    n_rows, n_stored, n_bins = len(indptr) - 1, len(row_bins), int64(bin_offsets[-1])
+    while i < len(spans):
+        own = rows[spans[i, 0] : spans[i, 1]]
+        if not _has_room(edges, first, bin_offsets, len(own) * most_stored, i, begins, ends):
+            return i
+        pairs = needs_pairs(sums[i, SIZE], sums[i, HESS])
+        slots = acc[: n_bins << int64(pairs)]
+        about = len(own) * n_stored // max(1, n_rows)
+        by_bins = is_by_bins(about, n_stored, n_bins)
+        marked = not by_bins and 2 * about < n_bins
+        if by_bins and len(own) == n_rows:
+            build_by_bins(posting_offsets, posting_rows, packed, pairs, slots)
+        elif by_bins:
+            for row in own:
+                values[uint64(row)] = packed[uint64(row)]
+            build_by_bins(posting_offsets, posting_rows, values, pairs, slots)
+            for row in own:
+                values[uint64(row)] = 0
+        elif pairs:
+            build_pairs(indptr, row_bins, own, packed, slots)
+        else:
+            build(indptr, row_bins, own, packed, slots)
+        if marked:
+            mark_bins(indptr, row_bins, own, marks)
+        low, end = offsets[positions[i] // 2], offsets[positions[i] // 2 + 1]
+        _extract_node(
+            features, low, end, edges, first, bin_offsets, slots, pairs, marks, marked, i, bins, grads, hesses, begins, ends
+        )
+        if marked:
+            _clear_marked(marks, pairs, slots)
+        else:
+            slots[:] = 0
+        i += 1
+    return int64(i)

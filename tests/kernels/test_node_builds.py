@@ -1,0 +1,102 @@
+"""The nodes of a level built in one call, and sums of rows, beside the naive twin, compiled and as plain Python."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from psboost.kernels import node_builds
+from psboost.kernels.open_nodes import needs_pairs
+from tests.naive import histograms as naive
+from tests.plain import as_python, both_ways
+
+WAYS = pytest.mark.parametrize("kernels", both_ways(node_builds), ids=["compiled", "plain"])
+
+
+def block_of(seed, n_rows, n_features, width):
+    """(rows as lists of bins, (grad, hess) of each, its arrays)"""
+    rng = np.random.default_rng(seed)
+    sizes = rng.choice([1, 2, 70, 130], n_features)  # features whose bins lie in several words of marks
+    bin_offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)
+    rows = [
+        [int(rng.integers(bin_offsets[f], bin_offsets[f + 1])) for f in range(n_features) if rng.random() < 0.6]
+        for _ in range(n_rows)
+    ]
+    most = 2**13 if width == np.int32 else 2**30
+    values = [(int(rng.integers(-most, most)), int(rng.integers(1, most))) for _ in rows]
+    bins = np.array([b for row in rows for b in row], np.int32)
+    of_row = np.repeat(np.arange(n_rows, dtype=np.int32), [len(row) for row in rows])
+    bits = 16 if width == np.int32 else 32
+    packed = np.array([(grad << bits) + hess for grad, hess in values], width)
+    n_bins = int(bin_offsets[-1])
+    return rows, values, SimpleBlock(
+        indptr=np.cumsum([0, *map(len, rows)]), bins=bins, bin_offsets=bin_offsets, packed=packed,
+        posting_offsets=np.cumsum([0, *np.bincount(bins, minlength=n_bins)]),
+        posting_rows=of_row[np.argsort(bins, kind="stable")],
+    )  # fmt: skip
+
+
+class SimpleBlock:
+    def __init__(self, **arrays):
+        vars(self).update(arrays)
+
+
+@WAYS
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([np.int32, np.int64]), st.sampled_from([0, 7]))
+def test_nodes_of_a_level(kernels, seed, n_rows, width, first):
+    """By bins and by rows, packed and in pairs, marked and not, in three ranges; what has no room comes next time."""
+    rng, n_features = np.random.default_rng(seed), 6
+    rows, values, block = block_of(seed, n_rows, n_features, width)
+    shares = rng.choice(3, n_rows, p=[0.05, 0.15, 0.8]) if rng.random() < 0.7 else np.zeros(n_rows, int)
+    members = [np.flatnonzero(shares == node) for node in range(3)]
+    own = np.concatenate(members).astype(np.int32)
+    ends_of_rows = np.cumsum([0, *map(len, members)])
+    spans, sums = np.stack([ends_of_rows[:-1], ends_of_rows[1:]], axis=1), np.full((3, node_builds.N_SUMS), 77)
+    kernels.sum_rows(own, spans, block.packed, sums)
+    for node, total in zip(members, sums.tolist(), strict=True):
+        grads, hesses = [abs(values[row][0]) for row in node], [values[row][1] for row in node]
+        most = max(grads, default=0), max(hesses, default=0)
+        assert total == [*naive.sums(node.tolist(), values), sum(grads), *most]
+
+    lists = [sorted(rng.choice(n_features, rng.integers(0, n_features + 1), replace=False).tolist()) for _ in range(2)]
+    features = np.array([f + first for one in lists for f in one], np.int32)
+    offsets, positions = np.cumsum([0, *map(len, lists)]), np.array([0, 1, 3])
+    edges = np.array([0, 2, 2, n_features]) + first
+    n_bins = int(block.bin_offsets[-1])
+    some_need_pairs = any(as_python(node_builds).needs_pairs(size, hess) for _, hess, size, *_ in sums.tolist())
+    marks, acc = np.zeros(n_bins // 64 + 1, np.uint64), np.zeros(n_bins * (1 + some_need_pairs), np.int64)
+    spare, ends = np.zeros(n_rows, width), np.zeros((3, 4), np.int64)
+    room, done, held = 8, 0, [np.zeros(0, dtype) for dtype in (np.int32, np.int64, np.int64)]
+    begins = np.zeros(4, np.int64)
+    while done < 3:
+        before, old, begins = done, begins, np.array([0, 1, 2, 3]) * room
+        grown = [np.zeros(3 * room, array.dtype) for array in held]
+        for s in range(3):
+            for array, of in zip(grown, held, strict=True):
+                array[begins[s] : begins[s] + ends[s, done]] = of[old[s] : old[s] + ends[s, done]]
+        held = grown
+        done = kernels.build_nodes(
+            block.indptr, block.bins, block.posting_offsets, block.posting_rows, block.bin_offsets, own, spans, sums,
+            block.packed, spare, features, offsets, positions, edges, first, max(map(len, rows)), done, marks, acc, *held,
+            begins, ends,
+        )  # fmt: skip
+        assert before <= done and not marks.any() and not acc.any() and not spare.any()
+        room *= 2
+    for i, (node, position) in enumerate(zip(members, positions, strict=True)):
+        for s, edge in enumerate(zip(edges[:-1] - first, edges[1:] - first, strict=True)):
+            first_bin = int(block.bin_offsets[edge[0]])
+            living = [f for f in lists[position // 2] if edge[0] <= f < edge[1]]
+            present = {b for f in living for b in range(block.bin_offsets[f], block.bin_offsets[f + 1])}
+            expected = naive.restrict(naive.build(rows, node.tolist(), values), present)
+            part = slice(begins[s] + ends[s, i], begins[s] + ends[s, i + 1])
+            bins, grads, hesses = (array[part].tolist() for array in held)
+            assert bins == sorted(bins)
+            assert {b + first_bin: sums for b, *sums in zip(bins, grads, hesses, strict=True)} == {
+                b: list(sums) for b, sums in expected.items()
+            }
+
+
+def test_wide_sums_need_pairs():
+    plain = needs_pairs.py_func
+    assert not plain(2**31 - 1, 2**32 - 1) and plain(2**31, 1) and plain(1, 2**32) and plain(-1, 1)
