@@ -64,10 +64,19 @@ def _pack_codes(grads, hesses, grad_shift, hess_shift, position, words):
     return pack_sums(hesses, hess_shift, False, pack_sums(grads, grad_shift, True, position, words), words)
 
 
+@inline
+def _n_slots(n_entries):
+    """Of the hash table of so many entries' pairs."""
+    n_slots = 2
+    while n_slots <= 2 * n_entries and n_slots < _MOST_SLOTS:
+        n_slots *= 2
+    return n_slots
+
+
 @kernel(int64(int64, int64))
 def spare_words(n_nodes, n_entries):
     """How many words pack_histograms wants to work in. It touches a third of them, seldom more."""
-    n_paired = _MOST_SLOTS // 2 + 6 * n_entries + 12 + _room(4 * n_entries, 5)
+    n_paired = _n_slots(n_entries) // 2 + 6 * n_entries + 12 + _room(4 * n_entries, 5)
     return n_paired + _room(2 * n_entries, 2) + _front(n_nodes, n_entries)
 
 
@@ -95,10 +104,7 @@ def _pack_in_pairs(grads, hesses, grad_shift, hess_shift, spare):
     """From which word of `spare` (OUT) on the form IN_PAIRS is; its number of bytes, -1 if it is not worth trying; and how
     many it surely saves, about, by what it leaves out and what it adds, 0 if that is not sure."""
     n_entries = len(grads)
-    n_slots = 2
-    while n_slots <= 2 * n_entries and n_slots < _MOST_SLOTS:
-        n_slots *= 2
-    slots, at = _numbers(spare, 0, n_slots)
+    slots, at = _numbers(spare, 0, _n_slots(n_entries))
     slots[:] = 0
     numbers, at = _numbers(spare, at, n_entries)
     counts, at = _numbers(spare, at, n_entries + 1)
