@@ -1,12 +1,14 @@
 """Knows histograms as sorted bin ids with integer sums; does not know messages, or where gradients come from."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from psboost.boosting.living import LivingFeatures
+from psboost.boosting.partition import chunks_of
 from psboost.data.block import Block, DenseBlock
 from psboost.errors import ProtocolError
 from psboost.kernels import dense as dense_kernels
@@ -254,10 +256,22 @@ class NodeRows(NamedTuple):
     sums: np.ndarray
 
     @staticmethod
-    def of(rows: np.ndarray, spans: np.ndarray, packed: np.ndarray) -> "NodeRows":
+    def of(
+        rows: np.ndarray, spans: np.ndarray, packed: np.ndarray, n_threads: int = 1, side_by_side: Callable = map
+    ) -> "NodeRows":
         """With the sums of each row's grad and hess, `packed` (kernels.packed_rows)."""
-        sums = np.empty((len(spans), node_builds.N_SUMS), np.int64)
-        node_builds.sum_rows(rows, spans, packed, sums)
+        sizes = spans[:, 1] - spans[:, 0]
+        n_chunks = len(chunks_of(int(sizes.sum()), n_threads))
+
+        def sum_some(chunk: int) -> np.ndarray:
+            edges = [spans[:, 0] + sizes * i // n_chunks for i in (chunk, chunk + 1)]
+            sums = np.empty((len(spans), node_builds.N_SUMS), np.int64)
+            node_builds.sum_rows(rows, np.stack(edges, axis=1), packed, sums)
+            return sums
+
+        of_chunks = np.stack(list(side_by_side(sum_some, range(n_chunks))))
+        sums, most = of_chunks.sum(axis=0), of_chunks.max(axis=0)
+        sums[:, node_builds.MOST_GRAD :] = most[:, node_builds.MOST_GRAD :]
         return NodeRows(rows, spans, sums)
 
     @property
@@ -286,9 +300,17 @@ class HistogramBuilder(ABC):
             return DenseBuilder(block.cells, block.stride, block.bin_offsets)
         return SparseBuilder(block.indptr, block.bins, block.posting_offsets, block.posting_rows, block.bin_offsets)
 
+    def sums(self, nodes: NodeRows, packed: np.ndarray) -> "BuiltSums":
+        """Those of the nodes of a level, which are built when they are asked for."""
+        return BuiltSums(self, nodes, packed)
+
     @abstractmethod
     def sum(self, node: NodeRows, packed: np.ndarray) -> NodeSums:
         """The sums of one node, each row's grad and hess packed (kernels.packed_rows)."""
+
+    @abstractmethod
+    def share_out(self, k: int, nodes: NodeRows, packed: np.ndarray, memory, used, splits, least: int, open_) -> int:
+        """Builds node k and some that follow, and shares their parents' histograms out, as Sums.share_out says."""
 
     def build(
         self, nodes: NodeRows, positions: list[int], living: LivingFeatures, edges: list[int], packed: np.ndarray
@@ -326,6 +348,25 @@ class HistogramBuilder(ABC):
         """How many cells a row stores at most."""
 
 
+@dataclass(frozen=True)
+class BuiltSums(Sums):
+    """What a block's rows come to in the nodes of a level."""
+
+    builder: HistogramBuilder
+    nodes: NodeRows
+    packed: np.ndarray
+
+    @property
+    def totals(self):
+        return self.nodes.totals
+
+    def take(self, bin_offsets, least, room):
+        return self.builder.sum(self.nodes.node(0), self.packed).take(bin_offsets, least, room)
+
+    def share_out(self, memory, used, splits, k, least, nodes):
+        return self.builder.share_out(k, self.nodes, self.packed, memory, used, splits, least, nodes)
+
+
 class DenseBuilder(HistogramBuilder):
     """Of a block that is held as a small number for each cell (data.block.DenseBlock)."""
 
@@ -346,6 +387,9 @@ class DenseBuilder(HistogramBuilder):
             self._cells, self._stride, self._bin_offsets, node.rows, packed, n_fit, self._wide, acc
         )
         return NodeSums(acc, total)
+
+    def share_out(self, k, nodes, packed, memory, used, splits, least, open_):
+        return self.sum(nodes.node(k), packed).share_out(memory, used, splits, k, least, open_)
 
     def _build_from(self, first, nodes, packed, where, to):
         living, positions, ranges = where
@@ -397,17 +441,26 @@ class SparseBuilder(HistogramBuilder):
             self._dirty = acc, rows.copy() if few else None  # by the next call the rows may have moved
         return NodeSums(acc, total)
 
+    def share_out(self, k, nodes, packed, memory, used, splits, least, open_):
+        return node_builds.share_nodes(*self._to_build(nodes, packed), memory, used, *splits, k, least, open_)
+
     def _build_from(self, first, nodes, packed, where, to):
-        self._clear()
         living, positions, ranges = where
+        *of_block, acc = self._to_build(nodes, packed)
+        return node_builds.build_nodes(
+            *of_block, living.features, living.offsets, positions, ranges, ranges[0], self._most, first, self._marks, acc,
+            *to,
+        )  # fmt: skip
+
+    def _to_build(self, nodes: NodeRows, packed: np.ndarray) -> tuple:
+        """What kernels.node_builds takes first: the block, the nodes, and clean memory to work in."""
+        self._clear()
         if self._values is None or self._values.dtype != packed.dtype:
             self._values = np.zeros(len(packed), packed.dtype)
         some_need_pairs = any(Total(*total).needs_pairs for total in nodes.totals.tolist())
-        return node_builds.build_nodes(
-            self._indptr, self._bins, self._posting_offsets, self._posting_rows, self._bin_offsets,
-            nodes.rows, nodes.spans, nodes.sums, packed, self._values,
-            living.features, living.offsets, positions, ranges, ranges[0], self._most, first, self._marks,
-            self._accs.of(some_need_pairs), *to,
+        return (
+            self._indptr, self._bins, self._posting_offsets, self._posting_rows, self._bin_offsets, *nodes, packed,
+            self._values, self._accs.of(some_need_pairs),
         )  # fmt: skip
 
     def _clear(self) -> None:

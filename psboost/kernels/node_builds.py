@@ -10,9 +10,10 @@ They are written over ranges of features, each into a part of the same arrays:
 """
 
 from psboost.kernels.ascending import first_from
-from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, uint64, void
-from psboost.kernels.histograms import build, build_by_bins, build_pairs, mark_bins, read
-from psboost.kernels.open_nodes import needs_pairs
+from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, uint8, uint64, void
+from psboost.kernels.histograms import build, build_by_bins, build_pairs, clear, mark_bins, read
+from psboost.kernels.node_histograms import NODE_HISTOGRAM
+from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
 from psboost.kernels.words import lowest_one
 
@@ -134,6 +135,23 @@ def is_by_bins(about, n_stored, n_bins):
 
 
 @inline
+def _build(indptr, row_bins, posting_offsets, posting_rows, own, packed, by_bins, pairs, values, slots):
+    """The sums of the rows `own` in slots that are 0; `values` are 0 before and after."""
+    if by_bins and len(own) == len(indptr) - 1:
+        build_by_bins(posting_offsets, posting_rows, packed, pairs, slots)
+    elif by_bins:
+        for row in own:
+            values[uint64(row)] = packed[uint64(row)]
+        build_by_bins(posting_offsets, posting_rows, values, pairs, slots)
+        for row in own:
+            values[uint64(row)] = 0
+    elif pairs:
+        build_pairs(indptr, row_bins, own, packed, slots)
+    else:
+        build(indptr, row_bins, own, packed, slots)
+
+
+@inline
 def _clear_marked(marks, pairs, acc):
     """Sets the slots of all marked bins to 0, and the marks."""
     for w in range(uint64(len(marks))):
@@ -180,18 +198,7 @@ def build_nodes(
         about = len(own) * n_stored // max(1, n_rows)
         by_bins = is_by_bins(about, n_stored, n_bins)
         marked = not by_bins and 2 * about < n_bins
-        if by_bins and len(own) == n_rows:
-            build_by_bins(posting_offsets, posting_rows, packed, pairs, slots)
-        elif by_bins:
-            for row in own:
-                values[uint64(row)] = packed[uint64(row)]
-            build_by_bins(posting_offsets, posting_rows, values, pairs, slots)
-            for row in own:
-                values[uint64(row)] = 0
-        elif pairs:
-            build_pairs(indptr, row_bins, own, packed, slots)
-        else:
-            build(indptr, row_bins, own, packed, slots)
+        _build(indptr, row_bins, posting_offsets, posting_rows, own, packed, by_bins, pairs, values, slots)
         if marked:
             mark_bins(indptr, row_bins, own, marks)
         low, end = offsets[positions[i] // 2], offsets[positions[i] // 2 + 1]
@@ -204,3 +211,36 @@ def build_nodes(
             slots[:] = 0
         i += 1
     return int64(i)
+
+
+@kernel(
+    [
+        int64(
+            IN[int64], IN[int32], IN[int64], IN[int32], IN[int32], IN[int32], OUT2[int64], OUT2[int64], IN[width],
+            OUT[width], OUT[int64], NODE_HISTOGRAM, OUT[int64], OUT2[int64], IN[uint8], int64, int64, OUT2[int64],
+        )
+        for width in WIDTHS
+    ]
+)  # fmt: skip
+def share_nodes(
+    indptr, row_bins, posting_offsets, posting_rows, bin_offsets, rows, spans, sums, packed, values, acc,
+    memory, used, parents, built_left, k, least, nodes,
+):  # fmt: skip
+    """Builds the child of split k that is to be built, and those of all that follow, as build_nodes does, and shares their
+    parents' histograms out (kernels.open_nodes.add_sums); returns the split to go on with, or MISFIT."""
+    n_rows, n_stored, n_bins = len(indptr) - 1, len(row_bins), int64(bin_offsets[-1])
+    for i in range(k, len(spans)):
+        own = rows[spans[i, 0] : spans[i, 1]]
+        pairs = needs_pairs(sums[i, SIZE], sums[i, HESS])
+        slots = acc[: n_bins << int64(pairs)]
+        about = len(own) * n_stored // max(1, n_rows)
+        by_bins = is_by_bins(about, n_stored, n_bins)
+        _build(indptr, row_bins, posting_offsets, posting_rows, own, packed, by_bins, pairs, values, slots)
+        done = add_sums(memory, used, parents, built_left, i, slots, sums[i], least, nodes)
+        if not by_bins and 16 * about < n_bins:
+            clear(indptr, row_bins, own, 1 + int64(pairs), slots)
+        else:
+            slots[:] = 0
+        if done != i + 1:
+            return done
+    return int64(len(spans))

@@ -263,7 +263,8 @@ class Worker(Role):
 
     def _rows_of(self, nodes: list[int]) -> NodeRows:
         """Those of the nodes that the last level listed."""
-        return NodeRows.of(*self._partition.listed(nodes), self._gradients.packed)
+        rows, spans = self._partition.listed(nodes)
+        return NodeRows.of(rows, spans, self._gradients.packed, self._job.n_threads, self._side_by_side)
 
     def _build(
         self, nodes: NodeRows, positions: list[int], shares: list[tuple[LivingFeatures, list[int]]]

@@ -12,6 +12,7 @@ from psboost.boosting.histogram import HistogramMerger, NodeSums, Total
 from psboost.boosting.split import MIN_GAIN, FeatureRange, Proposals, SplitFinder, SplitRule, better
 from psboost.errors import ProtocolError
 from psboost.kernels.open_nodes import UNKNOWN
+from tests.boosting.test_histogram import BIN_OFFSETS, builder, dense_builder, make_block, node_rows, pack
 from tests.naive import histograms as naive_histograms
 from tests.naive import splits as naive
 
@@ -184,3 +185,27 @@ def test_sums_are_packed_as_soon_as_they_fit():
             finder.apply([0], np.array([1], np.uint8))
         found.append([array.tolist() for array in vars(proposals).values()])
     assert found[0] == found[1] and len(found[0][0]) == 2
+
+
+@pytest.mark.parametrize("make", [builder, lambda rows: dense_builder(rows, np.uint8)], ids=["sparse", "dense"])
+@pytest.mark.parametrize("grad_bits", [16, 32])
+def test_sums_that_are_built_when_they_are_asked_for(make, grad_bits):
+    """All nodes of a level at once, by bins and by rows, packed and in pairs, beside one by one."""
+    rows, values = make_block(3, 4000, grad_bits)
+    packed, everything = pack(values, grad_bits), np.arange(len(rows))
+    levels = [[everything], [everything[:900]], [everything[:30], everything[900:902]]]  # the children that are built
+    found = []
+    for at_once in (False, True):
+        one, features = make(rows), make_range(range(5), np.diff(BIN_OFFSETS), [(None, None)] * 5)
+        finder = SplitFinder(features, SplitRule(1.0, 0.0, 0.0, 1.0))
+        finder.start_tree(STEPS)
+        for n_open, level in enumerate(levels):
+            of_level = node_rows(level, packed)
+            if at_once:
+                finder.add(one.sums(of_level, packed))
+            else:
+                for i in range(len(level)):
+                    finder.add(one.sum(of_level.node(i), packed))
+            found.append([array.tolist() for array in vars(finder.find()).values()])
+            finder.apply(list(range(n_open + 1)), np.ones(n_open + 1, np.uint8))
+    assert found[:3] == found[3:] and np.isfinite(found[2][0]).any()
