@@ -1,20 +1,15 @@
 """Knows histograms as sorted bin ids with integer sums; does not know messages, or where gradients come from."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from psboost.boosting.living import LivingFeatures
-from psboost.boosting.partition import chunks_of
-from psboost.data.block import Block, DenseBlock
 from psboost.errors import ProtocolError
-from psboost.kernels import dense as dense_kernels
 from psboost.kernels import histograms as kernels
-from psboost.kernels import node_builds, open_nodes
 from psboost.kernels import node_histograms as node_kernels
+from psboost.kernels import open_nodes
 from psboost.kernels.node_histograms import NodeHistogram
 
 _WINDOW = 1 << 15  # slots that stay in a core's cache
@@ -66,10 +61,10 @@ class Histograms:
                 bins, grads, hesses = part.node(i)
                 for column, entries in zip(columns, (bins + np.int32(first), grads, hesses), strict=True):
                     column.append(entries)
-        return Histograms(offsets, *(_join(column, dtype) for column, dtype in zip(columns, _DTYPES, strict=True)))
+        return Histograms(offsets, *(_join(column, dtype) for column, dtype in zip(columns, DTYPES, strict=True)))
 
 
-_DTYPES = (np.int32, np.int64, np.int64)
+DTYPES = (np.int32, np.int64, np.int64)  # of bins, grads, hesses
 
 
 def _join(arrays: list[np.ndarray], dtype) -> np.ndarray:
@@ -183,7 +178,7 @@ class Entries:
     """
 
     def __init__(self):
-        self.arrays, self.end = [np.empty(0, dtype) for dtype in _DTYPES], 0
+        self.arrays, self.end = [np.empty(0, dtype) for dtype in DTYPES], 0
         self.spare, self.packed = Spare(), Spare()
 
     def room(self, at: int, n: int) -> list[np.ndarray]:
@@ -198,280 +193,6 @@ class Entries:
         """What was written, at these offsets; until it is written over."""
         self.end = int(offsets[-1])
         return Histograms(offsets, *(held[: self.end] for held in self.arrays))
-
-
-class _Accumulators:
-    """Memory for a node's sums, packed or in pairs, all 0 until somebody adds to it."""
-
-    def __init__(self, n_bins: int):
-        self._n_bins = n_bins
-        self._held: dict[bool, np.ndarray] = {}
-
-    def of(self, pairs: bool) -> np.ndarray:
-        if pairs not in self._held:
-            self._held[pairs] = np.zeros(self._n_bins * (1 + pairs), np.int64)
-        return self._held[pairs]
-
-
-class _Parts:
-    """Memory for entries over ranges of features, each in a part of the same arrays; kept for the next ones.
-
-    arrays  bins, grads, hesses
-    begins  int64 (n_ranges + 1): range s has begins[s] .. begins[s + 1]
-    """
-
-    def __init__(self, n_ranges: int):
-        self.arrays, self.begins = [np.empty(0, dtype) for dtype in _DTYPES], np.zeros(n_ranges + 1, np.int64)
-
-    def make_room(self, used: np.ndarray, more: np.ndarray) -> None:
-        """Room for so many entries more than are used (int64, of each range), and for half as much again."""
-        sizes, needed = np.diff(self.begins), used + more
-        begins = np.zeros_like(self.begins)
-        np.cumsum(np.where(needed > sizes, needed + needed // 2, sizes), out=begins[1:])
-        for i, held in enumerate(self.arrays):
-            self.arrays[i] = np.empty(begins[-1], held.dtype)
-            for old, new, n in zip(self.begins.tolist(), begins.tolist(), used.tolist(), strict=False):
-                self.arrays[i][new : new + n] = held[old : old + n]
-        self.begins = begins
-
-    def histograms(self, ends: np.ndarray) -> list[Histograms]:
-        """What was written to each range, until it is written over."""
-        begins = self.begins.tolist()
-        return [
-            Histograms(of_range, *(held[begin : begin + int(of_range[-1])] for held in self.arrays))
-            for begin, of_range in zip(begins, ends, strict=False)
-        ]
-
-
-class NodeRows(NamedTuple):
-    """The rows of several nodes, and what they come to.
-
-    rows   int32, in which each node's are ascending
-    spans  int64 (n_nodes, 2): where they begin and end
-    sums   int64 (n_nodes, kernels.node_builds.N_SUMS)
-    """
-
-    rows: np.ndarray
-    spans: np.ndarray
-    sums: np.ndarray
-
-    @staticmethod
-    def of(
-        rows: np.ndarray, spans: np.ndarray, packed: np.ndarray, n_threads: int = 1, side_by_side: Callable = map
-    ) -> "NodeRows":
-        """With the sums of each row's grad and hess, `packed` (kernels.packed_rows)."""
-        sizes = spans[:, 1] - spans[:, 0]
-        n_chunks = len(chunks_of(int(sizes.sum()), n_threads))
-
-        def sum_some(chunk: int) -> np.ndarray:
-            edges = [spans[:, 0] + sizes * i // n_chunks for i in (chunk, chunk + 1)]
-            sums = np.empty((len(spans), node_builds.N_SUMS), np.int64)
-            node_builds.sum_rows(rows, np.stack(edges, axis=1), packed, sums)
-            return sums
-
-        of_chunks = np.stack(list(side_by_side(sum_some, range(n_chunks))))
-        sums, most = of_chunks.sum(axis=0), of_chunks.max(axis=0)
-        sums[:, node_builds.MOST_GRAD :] = most[:, node_builds.MOST_GRAD :]
-        return NodeRows(rows, spans, sums)
-
-    @property
-    def totals(self) -> np.ndarray:
-        """int64 (n_nodes, 3): each node's Total."""
-        return self.sums[:, : len(Total._fields)]
-
-    def node(self, i: int) -> "NodeRows":
-        begin, end = self.spans[i].tolist()
-        return NodeRows(self.rows[begin:end], np.array([[0, end - begin]]), self.sums[i : i + 1])
-
-
-class HistogramBuilder(ABC):
-    """Builds the histograms of one block's nodes, in accumulators that are kept between calls."""
-
-    def __init__(self, bin_offsets: np.ndarray):
-        """bin_offsets (int32): bins of a feature."""
-        self._bin_offsets = bin_offsets
-        self._n_bins = int(bin_offsets[-1])
-        self._accs = _Accumulators(self._n_bins)
-        self._parts: _Parts | None = None
-
-    @staticmethod
-    def of(block: Block) -> "HistogramBuilder":
-        if isinstance(block, DenseBlock):
-            return DenseBuilder(block.cells, block.stride, block.bin_offsets)
-        return SparseBuilder(block.indptr, block.bins, block.posting_offsets, block.posting_rows, block.bin_offsets)
-
-    def sums(self, nodes: NodeRows, packed: np.ndarray) -> "BuiltSums":
-        """Those of the nodes of a level, which are built when they are asked for."""
-        return BuiltSums(self, nodes, packed)
-
-    @abstractmethod
-    def sum(self, node: NodeRows, packed: np.ndarray) -> NodeSums:
-        """The sums of one node, each row's grad and hess packed (kernels.packed_rows)."""
-
-    @abstractmethod
-    def share_out(self, k: int, nodes: NodeRows, packed: np.ndarray, memory, used, splits, least: int, open_) -> int:
-        """Builds node k and some that follow, and shares their parents' histograms out, as Sums.share_out says."""
-
-    def build(
-        self, nodes: NodeRows, positions: list[int], living: LivingFeatures, edges: list[int], packed: np.ndarray
-    ) -> list[Histograms]:
-        """Histograms of nodes over each of several ranges of features.
-
-        positions  of each node, among the open ones
-        edges      ranges of features, edges[i] .. edges[i + 1]; edges[0] is the block's first, edges[-1] behind its last
-        returns    of each range, its bins counted from its first one, until the next call
-        """
-        ranges, n_nodes = np.array(edges), len(positions)
-        if self._parts is None or len(self._parts.begins) != len(edges):
-            self._parts = _Parts(len(edges) - 1)
-        ends, done = np.zeros((len(edges) - 1, n_nodes + 1), np.int64), 0
-        while done < n_nodes:
-            where, to = (living, np.array(positions), ranges), (*self._parts.arrays, self._parts.begins, ends)
-            before, done = done, self._build_from(done, nodes, packed, where, to)
-            if done == before:
-                n_bins = np.diff(self._bin_offsets[ranges - edges[0]])
-                begin, end = nodes.spans[done].tolist()
-                self._parts.make_room(ends[:, done], np.minimum((end - begin) * self._most_stored, n_bins) + 1)
-        return self._parts.histograms(ends)
-
-    @abstractmethod
-    def _build_from(self, first: int, nodes: NodeRows, packed: np.ndarray, where: tuple, to: tuple) -> int:
-        """Builds node `first` and some that follow; returns the next one: `first` itself if there is no room for it.
-
-        where  living features, positions, ranges as `build` takes them
-        to     as kernels.node_builds takes them
-        """
-
-    @property
-    @abstractmethod
-    def _most_stored(self) -> int:
-        """How many cells a row stores at most."""
-
-
-@dataclass(frozen=True)
-class BuiltSums(Sums):
-    """What a block's rows come to in the nodes of a level."""
-
-    builder: HistogramBuilder
-    nodes: NodeRows
-    packed: np.ndarray
-
-    @property
-    def totals(self):
-        return self.nodes.totals
-
-    def take(self, bin_offsets, least, room):
-        return self.builder.sum(self.nodes.node(0), self.packed).take(bin_offsets, least, room)
-
-    def share_out(self, memory, used, splits, k, least, nodes):
-        return self.builder.share_out(k, self.nodes, self.packed, memory, used, splits, least, nodes)
-
-
-class DenseBuilder(HistogramBuilder):
-    """Of a block that is held as a small number for each cell (data.block.DenseBlock)."""
-
-    def __init__(self, cells: np.ndarray, stride: int, bin_offsets: np.ndarray):
-        super().__init__(bin_offsets)
-        self._cells, self._stride = cells, stride
-        self._wide = np.zeros((len(bin_offsets) - 1) * stride, np.int64)
-
-    def sum(self, node, packed):
-        [[*sums, most_grad, most_hess]] = node.sums.tolist()
-        total, n_fit = Total(*sums), len(node.rows)
-        if total.needs_pairs:
-            fit = kernels.GRADS_FIT // (most_grad + 1), kernels.HESSES_FIT // (most_hess + 1)
-            n_fit = min(*fit, n_fit - 1)
-        acc = self._accs.of(total.needs_pairs)
-        acc.fill(0)
-        dense_kernels.build_dense(
-            self._cells, self._stride, self._bin_offsets, node.rows, packed, n_fit, self._wide, acc
-        )
-        return NodeSums(acc, total)
-
-    def share_out(self, k, nodes, packed, memory, used, splits, least, open_):
-        return self.sum(nodes.node(k), packed).share_out(memory, used, splits, k, least, open_)
-
-    def _build_from(self, first, nodes, packed, where, to):
-        living, positions, ranges = where
-        node, at = nodes.node(first), positions[first] // 2
-        sums = self.sum(node, packed)
-        fits = node_builds.extract_node(
-            living.features, living.offsets[at], living.offsets[at + 1], ranges, ranges[0], self._bin_offsets, sums.acc,
-            sums.pairs, len(node.rows) * self._most_stored, first, *to,
-        )  # fmt: skip
-        return first + fits
-
-    @property
-    def _most_stored(self):
-        return len(self._bin_offsets) - 1
-
-
-class SparseBuilder(HistogramBuilder):
-    """Of a block that is held as sparse rows and postings (data.block.SparseBlock)."""
-
-    def __init__(self, indptr, bins, posting_offsets, posting_rows, bin_offsets):
-        super().__init__(bin_offsets)
-        self._indptr, self._bins = indptr, bins
-        self._posting_offsets, self._posting_rows = posting_offsets, posting_rows
-        self._most = int(np.diff(indptr).max(initial=0))
-        self._marks = np.zeros(self._n_bins // 64 + 1, np.uint64)
-        self._values: np.ndarray | None = None  # of rows, all 0
-        self._dirty: tuple[np.ndarray, np.ndarray | None] | None = None
-
-    @property
-    def _most_stored(self):
-        return self._most
-
-    def sum(self, node, packed):
-        self._clear()
-        total, rows = Total(*node.totals[0].tolist()), node.rows
-        n_stored, pairs = len(rows) * len(self._bins) // max(1, len(self._indptr) - 1), total.needs_pairs
-        acc = self._accs.of(pairs)
-        if node_builds.is_by_bins.py_func(n_stored, len(self._bins), self._n_bins):
-            values = packed
-            if len(rows) < len(self._indptr) - 1:
-                values = np.zeros(len(packed), packed.dtype)
-                values[rows] = packed[rows]
-            kernels.build_by_bins(self._posting_offsets, self._posting_rows, values, pairs, acc)
-            self._dirty = acc, None
-        else:
-            by_rows = kernels.build_pairs if pairs else kernels.build
-            by_rows(self._indptr, self._bins, rows, packed, acc)
-            few = 16 * n_stored < self._n_bins
-            self._dirty = acc, rows.copy() if few else None  # by the next call the rows may have moved
-        return NodeSums(acc, total)
-
-    def share_out(self, k, nodes, packed, memory, used, splits, least, open_):
-        return node_builds.share_nodes(*self._to_build(nodes, packed), memory, used, *splits, k, least, open_)
-
-    def _build_from(self, first, nodes, packed, where, to):
-        living, positions, ranges = where
-        *of_block, acc = self._to_build(nodes, packed)
-        return node_builds.build_nodes(
-            *of_block, living.features, living.offsets, positions, ranges, ranges[0], self._most, first, self._marks, acc,
-            *to,
-        )  # fmt: skip
-
-    def _to_build(self, nodes: NodeRows, packed: np.ndarray) -> tuple:
-        """What kernels.node_builds takes first: the block, the nodes, and clean memory to work in."""
-        self._clear()
-        if self._values is None or self._values.dtype != packed.dtype:
-            self._values = np.zeros(len(packed), packed.dtype)
-        some_need_pairs = any(Total(*total).needs_pairs for total in nodes.totals.tolist())
-        return (
-            self._indptr, self._bins, self._posting_offsets, self._posting_rows, self._bin_offsets, *nodes, packed,
-            self._values, self._accs.of(some_need_pairs),
-        )  # fmt: skip
-
-    def _clear(self) -> None:
-        if self._dirty is None:
-            return
-        acc, rows = self._dirty
-        if rows is None:
-            acc.fill(0)
-        else:
-            kernels.clear(self._indptr, self._bins, rows, len(acc) // self._n_bins, acc)
-        self._dirty = None
 
 
 class HistogramMerger:

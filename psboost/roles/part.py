@@ -2,8 +2,9 @@
 
 import numpy as np
 
+from psboost.boosting.builders import HistogramBuilder, NodeRows
 from psboost.boosting.growth import feature_range
-from psboost.boosting.histogram import HistogramBuilder, Histograms, NodeRows, NodeSums
+from psboost.boosting.histogram import Histograms, NodeSums
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.split import Proposals, SplitFinder, SplitRule, Splits
 from psboost.data.block import BEGIN, END, FEATURE, N_LEAVING_FIELDS, NAN_BIN, NODE, build_block

@@ -6,9 +6,10 @@ from functools import partial
 
 import numpy as np
 
+from psboost.boosting.builders import NodeRows
 from psboost.boosting.fixed_point import Steps, hesses_of, round_gradients, rounding_key
 from psboost.boosting.growth import Frontier
-from psboost.boosting.histogram import Histograms, NodeRows
+from psboost.boosting.histogram import Histograms
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.losses import Bounds
 from psboost.boosting.partition import RowPartition, chunks_of, ones

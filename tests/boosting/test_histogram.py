@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from psboost.boosting.builders import DenseBuilder, NodeRows, SparseBuilder
 from psboost.boosting.fixed_point import packed_rows
-from psboost.boosting.histogram import DenseBuilder, HistogramMerger, Histograms, NodeRows, SparseBuilder, Total
+from psboost.boosting.histogram import HistogramMerger, Histograms, Total
 from psboost.boosting.living import LivingFeatures
 from psboost.errors import ProtocolError
 from psboost.kernels.node_histograms import NodeHistogram
