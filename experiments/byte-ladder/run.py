@@ -71,7 +71,7 @@ def of_all_features(count):
 
     def show(worker, tree, level, nodes, positions) -> None:
         edges = worker._range_offsets.tolist()
-        every = LivingFeatures.of_root(0, edges[-1])
+        every = LivingFeatures.of_root(edges[-1])
         for server, built in enumerate(worker._build(worker._rows_of(nodes), [0] * len(nodes), [(every, edges)])):
             count(worker._encode(level, built, server))
         send(worker, tree, level, nodes, positions)

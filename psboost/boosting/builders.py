@@ -209,11 +209,11 @@ class DenseBuilder(HistogramBuilder):
 
     def _build_from(self, first, nodes, packed, where, to):
         living, positions, ranges = where
-        node, at = nodes.node(first), positions[first] // 2
+        node, lived = nodes.node(first), living.of(positions[first])
         sums = self.sum(node, packed)
         fits = node_builds.extract_node(
-            living.features, living.offsets[at], living.offsets[at + 1], ranges, ranges[0], self._bin_offsets, sums.acc,
-            sums.pairs, len(node.rows) * self._most_stored, first, *to,
+            lived, 0, len(lived), ranges, ranges[0], self._bin_offsets, sums.acc, sums.pairs,
+            len(node.rows) * self._most_stored, first, *to,
         )  # fmt: skip
         return first + fits
 

@@ -19,12 +19,13 @@ class LivingFeatures:
     offsets: np.ndarray
 
     @staticmethod
-    def of_root(begin: int, end: int) -> "LivingFeatures":
-        """All of features begin .. end."""
-        return LivingFeatures(np.arange(begin, end, dtype=np.int32), np.array([0, end - begin]))
+    def of_root(n_features: int) -> "LivingFeatures":
+        """All features."""
+        return LivingFeatures(np.arange(n_features, dtype=np.int32), np.array([0, n_features]))
 
     @staticmethod
     def of_parents(lists: list[np.ndarray]) -> "LivingFeatures":
+        """One list (int32, ascending) for each parent."""
         offsets = np.zeros(len(lists) + 1, np.int64)
         np.cumsum([len(features) for features in lists], out=offsets[1:])
         return LivingFeatures(np.concatenate(lists), offsets)

@@ -190,7 +190,7 @@ class SplitFinder:
         self._nodes = np.zeros((1, open_nodes.N_FIELDS), np.int64)
         self._splits: tuple[np.ndarray, np.ndarray] | None = None
         self._n_added = 0
-        self.living = LivingFeatures.of_root(0, self._range.n_features)
+        self.living = LivingFeatures.of_root(self._range.n_features)
 
     def apply(self, positions: list[int], build_left: np.ndarray) -> None:
         """The open nodes to split, by position, and which child of each is built (uint8)."""

@@ -49,7 +49,7 @@ class BlockWorker(Worker):
 
     def _start_growing(self, steps):
         if self._job.merges:
-            self._living = LivingFeatures.of_root(0, len(self._ids))
+            self._living = LivingFeatures.of_root(len(self._ids))
             return
         for part in self._parts:
             part.finder.start_tree(steps)
