@@ -21,6 +21,7 @@ from experiments.common.data import Data
 from experiments.common.plan import Settings
 from experiments.common.training import grid_of, train, watched
 from psboost.boosting.forest import Tree
+from psboost.kernels.splits import NODE, SHARD
 from psboost.wire.messages import ApplySplits, DescribeRows, PushBitvectors
 from psboost.wire.packing import pack_ascending, unpack_bitvector
 
@@ -32,7 +33,7 @@ def measure(settings: Settings, data: Data) -> list[dict]:
 
     def see(sender, receiver, message, payload) -> None:
         if isinstance(message, ApplySplits):
-            nodes = zip(message.nodes.tolist(), message.shards.tolist(), strict=True)
+            nodes = message.fields[:, [NODE, SHARD]].tolist()
             owners.update(((message.tree, node), shard) for node, shard in nodes)
         elif isinstance(message, DescribeRows):
             n_rows[sender.split(",")[0]] += message.n_rows

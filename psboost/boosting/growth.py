@@ -21,19 +21,19 @@ class Frontier:
     def root() -> "Frontier":
         return Frontier([0])
 
-    def children(self, nodes: np.ndarray) -> list[tuple[int, int, int]]:
+    def children(self, nodes: list[int]) -> list[tuple[int, int, int]]:
         """(node, left, right) of each split."""
-        return [(int(node), self.n_nodes + 2 * k, self.n_nodes + 2 * k + 1) for k, node in enumerate(nodes)]
+        return [(node, self.n_nodes + 2 * k, self.n_nodes + 2 * k + 1) for k, node in enumerate(nodes)]
 
-    def split(self, nodes: np.ndarray) -> "Frontier":
+    def split(self, nodes: list[int]) -> "Frontier":
         """The frontier after `nodes` (ascending) were split."""
-        children = [child for _, left, right in self.children(nodes) for child in (left, right)]
-        return Frontier(children, self.n_nodes + len(children))
+        n_nodes = self.n_nodes + 2 * len(nodes)
+        return Frontier(list(range(self.n_nodes, n_nodes)), n_nodes)
 
-    def positions(self, nodes: np.ndarray) -> list[int]:
+    def positions(self, nodes: list[int]) -> list[int]:
         """Where in `open` the nodes stand."""
         place = {node: i for i, node in enumerate(self.open)}
-        return [place[int(node)] for node in nodes]
+        return [place[node] for node in nodes]
 
 
 def feature_range(

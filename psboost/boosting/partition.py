@@ -68,17 +68,17 @@ class RowPartition:
         return self._room, np.array([self._spans[node] for node in nodes], np.int64).reshape(-1, 2)
 
     def split(
-        self, splits: list[tuple[int, int, int]], bits: np.ndarray, left_bits: np.ndarray, *, listed=(), last=False
+        self, splits: list[tuple[int, int, int]], bits: np.ndarray, left_bits: list[int], *, listed=(), last=False
     ) -> None:
         """Moves the rows of each (node, left, right) to the children.
 
         bits       uint64: a bitvector of all the shard's rows
-        left_bits  uint8: for each split, the bit of the rows that go left
+        left_bits  for each split, the bit of the rows that go left
         listed     the children whose `rows` will be asked for
         last       whether the children are leaves
         """
         members, large = self.members, []
-        for split, left_bit in zip(splits, left_bits.tolist(), strict=True):
+        for split, left_bit in zip(splits, left_bits, strict=True):
             node, *children = split
             if node in members.places:
                 large.append((members.places.pop(node), -1 if last else self._free.pop(), left_bit, *children))

@@ -1,6 +1,6 @@
 """Knows how splits are found, compared and written down; does not know messages or rows."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -58,74 +58,49 @@ class FeatureRange:
 
 @dataclass(frozen=True)
 class Proposals:
-    """The best split of each open node within one range; fields as in the message ProposeSplits."""
+    """The best split of each open node within one range.
+
+    gains   float64 (n_nodes); -inf: no split
+    fields  int64 (n_nodes, N_PROPOSED): proposals as kernels.splits has them
+    """
 
     gains: np.ndarray
-    features: np.ndarray
-    shards: np.ndarray
-    locals: np.ndarray
-    bins: np.ndarray
-    default_left: np.ndarray
-    left_sums: np.ndarray
-    node_sums: np.ndarray
-
-    @staticmethod
-    def empty(n_nodes: int) -> "Proposals":
-        return Proposals(
-            gains=np.full(n_nodes, -np.inf),
-            features=np.full(n_nodes, -1, np.int64),
-            shards=np.zeros(n_nodes, np.int32),
-            locals=np.zeros(n_nodes, np.int32),
-            bins=np.zeros(n_nodes, np.int32),
-            default_left=np.zeros(n_nodes, np.uint8),
-            left_sums=np.zeros((n_nodes, 2), np.int64),
-            node_sums=np.zeros((n_nodes, 2), np.int64),
-        )
+    fields: np.ndarray
 
 
 def best_of(proposals: list) -> Proposals:
-    """The best proposal of each open node, of several ranges'."""
+    """The best proposal of each open node, of several ranges'. ProtocolError if they are not of the same nodes."""
     first, *others = proposals
-    best = Proposals(*(getattr(first, field.name) for field in fields(Proposals)))
+    shape = len(first.gains), kernels.N_PROPOSED
+    for other in proposals:
+        if (other.gains.shape, other.fields.shape) != (shape[:1], shape):
+            raise ProtocolError(f"proposals of shapes {other.gains.shape} and {other.fields.shape}, expected {shape}")
+    best = Proposals(first.gains.copy(), first.fields.copy()) if others else Proposals(first.gains, first.fields)
     for other in others:
-        wins = better(other, best)
-        columns = {name: np.where(wins.reshape(-1, *[1] * (column.ndim - 1)), getattr(other, name), column)
-                   for name, column in vars(best).items()}  # fmt: skip
-        best = Proposals(**columns)
+        kernels.keep_better(other.fields, other.gains, best.fields, best.gains)
     return best
-
-
-def better(a, b) -> np.ndarray:
-    """bool, for each node: whether `a` proposes the better split: greater gain, lower feature, lower bin, missing right
-    (D1)."""
-    wins, ties = a.gains > b.gains, a.gains == b.gains
-    for name in ("features", "bins", "default_left"):
-        of_a, of_b = getattr(a, name), getattr(b, name)
-        wins, ties = wins | (ties & (of_a < of_b)), ties & (of_a == of_b)
-    return wins
 
 
 @dataclass(frozen=True)
 class Splits:
-    """The splits of a level, in order of node number: what Proposals and the message ApplySplits say of each, and
+    """The splits of a level, in order of node number.
 
+    fields       int32 (n, N_SPLIT): splits as kernels.splits has them
+    last         whether the children will be leaves
+    features     int64: user numbers
     thresholds   float32: a value below it goes left
-    built_sums   int64 (n x 2): sums of the child whose histogram is built
+    gains        float64
+    left_sums    int64 (n, 2): sum_grad and sum_hess of the left child
+    built_sums   int64 (n, 2): of the child whose histogram is built
     """
 
-    nodes: np.ndarray
+    fields: np.ndarray
+    last: bool
     features: np.ndarray
-    shards: np.ndarray
-    locals: np.ndarray
-    bins: np.ndarray
     thresholds: np.ndarray
-    default_left: np.ndarray
-    unstored_left: np.ndarray
     gains: np.ndarray
     left_sums: np.ndarray
     built_sums: np.ndarray
-    build_left: np.ndarray
-    last: bool
 
 
 def choose_splits(
@@ -137,29 +112,26 @@ def choose_splits(
     last        whether the children will be leaves
     """
     chosen = np.flatnonzero(np.isfinite(best.gains))
-    shards, locals_, bins = best.shards[chosen], best.locals[chosen], best.bins[chosen]
-    thresholds = np.empty(len(chosen), np.float32)
-    for shard in np.unique(shards).tolist():
-        points, own = cut_points[shard], shards == shard
-        thresholds[own] = points.cuts[points.offsets[locals_[own]] + bins[own]]
-    default_left, left_sums = best.default_left[chosen], best.left_sums[chosen]
-    unstored_left = default_left if zeros.unstored_is_missing(rule) else (thresholds > 0).astype(np.uint8)
-    right_sums = best.node_sums[chosen] - left_sums
+    found = best.fields[chosen]
+    alike = slice(kernels.SHARD, kernels.DEFAULT_LEFT + 1)  # columns of proposals and of splits
+    thresholds = np.array([cut_points[s].cut(local, bin_) for s, local, bin_, _ in found[:, alike].tolist()], np.float32)
+    left_sums = found[:, kernels.LEFT_GRAD : kernels.LEFT_HESS + 1]
+    right_sums = found[:, kernels.NODE_GRAD : kernels.NODE_HESS + 1] - left_sums
     build_left = left_sums[:, 1] <= right_sums[:, 1]
+    fields = np.empty((len(chosen), kernels.N_SPLIT), np.int32)
+    fields[:, kernels.NODE] = np.array(open_nodes, np.int32)[chosen]
+    fields[:, alike] = found[:, alike]
+    is_missing = zeros.unstored_is_missing(rule)
+    fields[:, kernels.UNSTORED_LEFT] = found[:, kernels.DEFAULT_LEFT] if is_missing else thresholds > 0
+    fields[:, kernels.BUILD_LEFT] = build_left
     return Splits(
-        nodes=np.array(open_nodes, np.int32)[chosen],
-        features=best.features[chosen],
-        shards=shards,
-        locals=locals_,
-        bins=bins,
+        fields=fields,
+        last=last,
+        features=found[:, kernels.FEATURE],
         thresholds=thresholds,
-        default_left=default_left,
-        unstored_left=unstored_left,
         gains=best.gains[chosen],
         left_sums=left_sums,
         built_sums=np.where(build_left[:, None], left_sums, right_sums),
-        build_left=build_left.astype(np.uint8),
-        last=last,
     )
 
 
@@ -184,7 +156,7 @@ class SplitFinder:
 
     def start_tree(self, steps: Steps) -> None:
         rule = self._rule
-        self._constants = np.array([steps.grad, steps.hess, rule.reg_lambda, rule.reg_alpha, MIN_GAIN])
+        self._constants = np.array([steps.grad, steps.hess, rule.reg_lambda, rule.reg_alpha, MIN_GAIN, rule.gamma])
         self._least = least_units(rule.min_child_weight, steps.hess)
         self._used[:] = 0
         self._nodes = np.zeros((1, open_nodes.N_FIELDS), np.int64)
@@ -193,11 +165,11 @@ class SplitFinder:
         self.living = LivingFeatures.of_root(self._range.n_features)
 
     def apply(self, positions: list[int], build_left: np.ndarray) -> None:
-        """The open nodes to split, by position, and which child of each is built (uint8)."""
+        """The open nodes to split, by position, and whether the left child of each is built."""
         parents = self._nodes[positions]
         places = parents[:, [open_nodes.AT_FEATURE, open_nodes.N_FEATURES]].tolist()
         self.living = LivingFeatures.of_parents([self._memory.features[at : at + n] for at, n in places])
-        self._splits, self._n_added = (parents, build_left), 0
+        self._splits, self._n_added = (parents, build_left.astype(np.uint8)), 0
         self._nodes = np.zeros((2 * len(positions), open_nodes.N_FIELDS), np.int64)
 
     def add(self, sums: Sums) -> None:
@@ -219,24 +191,13 @@ class SplitFinder:
 
     def find(self) -> Proposals:
         """The best split of each open node."""
-        nodes, of_range = self._nodes, self._range
-        n_nodes = len(nodes)
-        best, gains = np.zeros((n_nodes, kernels.N_BEST), np.int64), np.zeros(n_nodes)
+        of_range, n_nodes = self._range, len(self._nodes)
+        fields, gains = np.empty((n_nodes, kernels.N_PROPOSED), np.int64), np.empty(n_nodes)
         kernels.find_splits(
-            self._memory, nodes, of_range.bin_offsets, of_range.default_bins, of_range.ids, self._least, self._constants,
-            self._candidates, self._scores, best, gains,
+            self._memory, self._nodes, of_range.bin_offsets, of_range.default_bins, of_range.ids, of_range.shards,
+            of_range.locals, self._least, self._constants, self._candidates, self._scores, fields, gains,
         )  # fmt: skip
-        found = np.flatnonzero((best[:, kernels.FOUND] != 0) & (gains >= self._rule.gamma))
-        proposals, best, features = Proposals.empty(n_nodes), best[found], best[found, kernels.FEATURE]
-        proposals.node_sums[:] = nodes[:, [open_nodes.GRAD, open_nodes.HESS]]
-        proposals.gains[found] = gains[found]
-        proposals.features[found] = of_range.ids[features]
-        proposals.shards[found] = of_range.shards[features]
-        proposals.locals[found] = of_range.locals[features]
-        proposals.bins[found] = best[:, kernels.BIN]
-        proposals.default_left[found] = best[:, kernels.DEFAULT_LEFT]
-        proposals.left_sums[found] = best[:, [kernels.LEFT_GRAD, kernels.LEFT_HESS]]
-        return proposals
+        return Proposals(gains, fields)
 
     def flags(self, begin: int, end: int) -> tuple[np.ndarray, int]:
         """Of each open node, for each feature begin .. end that lived in its parent, a bit: whether it lives on. Words

@@ -16,8 +16,6 @@ from psboost.kernels import dense as dense_kernels
 from psboost.kernels import routing as routing_kernels
 
 MAX_CELL = np.iinfo(np.uint16).max
-# What Block.clear_bits is told of a split.
-NODE, FEATURE, BEGIN, END, NAN_BIN, N_LEAVING_FIELDS = range(6)
 DENSE_FILL = 0.4  # where more of the cells are stored, going through all of them is quicker than finding those that are
 
 
@@ -61,8 +59,7 @@ class Block(ABC):
     def clear_bits(self, leaving: np.ndarray, rows: slice, members: Members, bits: np.ndarray) -> None:
         """Clears the bits of those of `rows`, in whole words, that leave the default children of their nodes.
 
-        leaving  int64 (n, N_LEAVING_FIELDS): of each split the node, the feature, and which bins, counted within the
-                 feature, leave: begin .. end, and one more, -1 for none
+        leaving  int64 (n, N_LEAVING): what leaves by each split, as kernels.routing has it
         bits     uint64: a bitvector of the block's rows  # OUT
         """
         splits = leaving.tolist()

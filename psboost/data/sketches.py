@@ -63,6 +63,10 @@ class CutPoints:
         cuts[inner] = inner_cuts
         return CutPoints(offsets, cuts, has_missing)
 
+    def cut(self, feature: int, bin_: int) -> np.float32:
+        """A value of the feature is below it exactly when its bin is bin_ or one before it."""
+        return self.cuts[self.offsets[feature] + bin_]
+
     def part(self, begin: int, end: int) -> "CutPoints":
         """The cut points of features begin .. end."""
         low, high = self.offsets[begin], self.offsets[end]

@@ -8,6 +8,7 @@ words too, so that 64 rows at once go to its children; those of a small one are 
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, IN2, OUT, OUT2, boolean, float32, inline, int32, int64, kernel, uint8, uint64, void
 from psboost.kernels.prefetch import prefetch
+from psboost.kernels.splits import BIN, DEFAULT_LEFT, LOCAL, NODE, SHARD, UNSTORED_LEFT
 from psboost.kernels.words import count_ones, lowest_one
 
 NODES = (uint8, int32)
@@ -16,6 +17,34 @@ _FEW_BINS = 24  # and so many bins of a row
 _PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)  # rows: a node's are far apart
 _0, _1, _2, _3, _4, _6, _63, _64 = (uint64(k) for k in (0, 1, 2, 3, 4, 6, 63, 64))
 _ALL = uint64(2**64 - 1)
+
+
+# What leaves the default child of a split's node (int64, one a row): the node, the feature, and which bins of stored values:
+# begin .. end, counted within the feature, and one more, -1 for none.
+LEAVING_NODE, LEAVING_FEATURE, BEGIN, END, NAN_BIN, N_LEAVING = range(6)
+
+
+@kernel(int64(IN2[int32], int64, int64, int64, IN[int32], IN[int32], OUT2[int64]))
+def find_leaving(splits, shard, first, last, bin_offsets, n_cuts, leaving):
+    """What leaves by those of `splits` (kernels.splits) that are by features first .. last of the feature shard; returns how
+    many these are.
+
+    bin_offsets, n_cuts  of these features: where their bins begin; how many of them are numeric
+    leaving              with room for all splits; features count from `first`  # OUT
+    """
+    n = 0
+    for s in range(len(splits)):
+        if splits[s, SHARD] != shard or splits[s, LOCAL] < first or splits[s, LOCAL] >= last:
+            continue
+        feature, edge = int64(splits[s, LOCAL]) - first, int64(splits[s, BIN]) + 1  # the first bin that goes right
+        n_bins, unstored_left = bin_offsets[feature + 1] - bin_offsets[feature], splits[s, UNSTORED_LEFT] != 0
+        nan_leaves = n_bins > n_cuts[feature] and (splits[s, DEFAULT_LEFT] != 0) != unstored_left
+        leaving[n, LEAVING_NODE], leaving[n, LEAVING_FEATURE] = splits[s, NODE], feature
+        leaving[n, BEGIN] = edge if unstored_left else int64(0)
+        leaving[n, END] = int64(n_cuts[feature]) if unstored_left else edge
+        leaving[n, NAN_BIN] = int64(n_cuts[feature]) if nan_leaves else int64(-1)
+        n += 1
+    return n
 
 
 @inline

@@ -4,6 +4,7 @@ import numpy as np
 
 from psboost.kernels.compile import (
     IN,
+    IN2,
     OUT,
     OUT2,
     boolean,
@@ -23,9 +24,13 @@ from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import GRAD, HESS, PAIRS, histogram_of
 
 # rule (float64): what a unit of grad and of hess is worth, and the regularisation
-GRAD_STEP, HESS_STEP, REG_LAMBDA, REG_ALPHA, MIN_GAIN = range(5)
-# best (int64): the split found; FOUND is 0 when there is none
-FOUND, FEATURE, BIN, DEFAULT_LEFT, LEFT_GRAD, LEFT_HESS, N_BEST = range(7)
+GRAD_STEP, HESS_STEP, REG_LAMBDA, REG_ALPHA, MIN_GAIN, GAMMA, N_RULE = range(7)
+# A proposal (int64, one a row): the best split of an open node, and the node's sums. FEATURE is the user's number, or -1:
+# there is no split, and all others but the sums are 0. SHARD is the feature shard, LOCAL the feature's number and BIN in it.
+FEATURE, SHARD, LOCAL, BIN, DEFAULT_LEFT, LEFT_GRAD, LEFT_HESS, NODE_GRAD, NODE_HESS, N_PROPOSED = range(10)
+# A split (int32, one a row): SHARD to DEFAULT_LEFT as they were proposed; whether a cell that is not stored goes left, so
+# that the left child is the default child; whether the left child is the one that is built.
+NODE, UNSTORED_LEFT, BUILD_LEFT, N_SPLIT = 0, 5, 6, 7
 
 # Candidates are tested many at once: those of several features together where these have few bins.
 BATCH = 256
@@ -92,12 +97,12 @@ def _consider(grad, hess, where, default_left, parent_score, ids, node_sums, rul
         - parent_score
     )
     better = gain > best_gain[0]
-    if not better and gain == best_gain[0] and best[FOUND] != 0:
-        better = ids[feature] < ids[best[FEATURE]]
+    if not better and gain == best_gain[0]:
+        better = ids[feature] < best[FEATURE]
     if better:
         best_gain[0] = gain
-        best[FOUND] = 1
-        best[FEATURE] = feature
+        best[FEATURE] = ids[feature]
+        best[LOCAL] = feature
         best[BIN] = where & int64(0xFFFFFFFF)
         best[DEFAULT_LEFT] = default_left
         best[LEFT_GRAD] = grad
@@ -221,13 +226,13 @@ def _add_bins_and_zeros(node, pairs, begin, end, first, zero_bin, nan_bin, node_
 
 
 @kernel(
-    int64(
+    boolean(
         NODE_HISTOGRAM, boolean, IN[int32], IN[int32], IN[int64], IN[int64], IN[float64],
         OUT2[int64], OUT[float64], OUT[int64], OUT[float64],
     )
 )  # fmt: skip
 def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, candidates, scores, best, best_gain):
-    """Finds a node's best split; returns 1 if there is one.
+    """Finds a node's best split, a proposal whose LOCAL is the feature's number here (OUT); returns whether there is one.
 
     node          the node's histogram; pairs: whether its sums are
     bin_offsets   int32 (n_features + 1)
@@ -240,7 +245,8 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, can
     """
     total_grad, total_hess = node_sums[0], node_sums[1]
     parent_score = _score(float64(total_grad), float64(total_hess), rule)
-    best[FOUND] = 0
+    best[:] = 0
+    best[FEATURE] = -1
     best_gain[0] = rule[MIN_GAIN]
     # In whole steps nothing has to be scaled for each candidate; steps are powers of two, so this is exact.
     alpha, reg_lambda = rule[REG_ALPHA] / rule[GRAD_STEP], rule[REG_LAMBDA] / rule[HESS_STEP]
@@ -284,21 +290,47 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, can
             n = int64(0)
     if _mark(n, node_sums, alpha, reg_lambda, bound, candidates):
         _choose(n, parent_score, ids, node_sums, rule, candidates, best, best_gain)
-    return best[FOUND]
+    return best[FEATURE] >= 0
 
 
 @kernel(
     void(
-        NODE_HISTOGRAM, OUT2[int64], IN[int32], IN[int32], IN[int64], int64, IN[float64], OUT2[int64], OUT[float64],
-        OUT2[int64], OUT[float64],
+        NODE_HISTOGRAM, OUT2[int64], IN[int32], IN[int32], IN[int64], IN[int32], IN[int32], int64, IN[float64], OUT2[int64],
+        OUT[float64], OUT2[int64], OUT[float64],
     )
 )  # fmt: skip
-def find_splits(memory, nodes, bin_offsets, default_bins, ids, least, rule, candidates, scores, best, best_gains):
-    """find_split of each open node (kernels.open_nodes): rows of `best`, and `best_gains` (n_nodes).  # OUT"""
+def find_splits(
+    memory, nodes, bin_offsets, default_bins, ids, shards, locals_, least, rule, candidates, scores, proposals, gains
+):
+    """find_split of each open node (kernels.open_nodes): `proposals` and their `gains`, -inf where there is none.  # OUT
+
+    shards, locals_  int32: SHARD and LOCAL of each feature
+    """
     node_sums = np.array([0, 0, least])
     for i in range(len(nodes)):
         node_sums[0], node_sums[1] = nodes[i, GRAD], nodes[i, HESS]
-        find_split(
+        best = proposals[i]
+        found = find_split(
             histogram_of(memory, nodes[i]), nodes[i, PAIRS] != 0, bin_offsets, default_bins, ids, node_sums, rule,
-            candidates, scores, best[i], best_gains[i : i + 1],
+            candidates, scores, best, gains[i : i + 1],
         )  # fmt: skip
+        if found and gains[i] >= rule[GAMMA]:
+            feature = uint64(best[LOCAL])
+            best[SHARD], best[LOCAL] = shards[feature], locals_[feature]
+        else:
+            best[:] = 0
+            best[FEATURE], gains[i] = -1, -np.inf
+        best[NODE_GRAD], best[NODE_HESS] = node_sums[0], node_sums[1]
+
+
+@kernel(void(IN2[int64], IN[float64], OUT2[int64], OUT[float64]))
+def keep_better(proposals, gains, best, best_gains):
+    """Puts each proposal in the place of the one in `best` (OUT) if it is better: greater gain, lower feature, lower bin,
+    missing right (D1)."""
+    for i in range(len(gains)):
+        better, ties = gains[i] > best_gains[i], gains[i] == best_gains[i]
+        for column in (FEATURE, BIN, DEFAULT_LEFT):
+            better |= ties and proposals[i, column] < best[i, column]
+            ties &= proposals[i, column] == best[i, column]
+        if better:
+            best[i], best_gains[i] = proposals[i], gains[i]

@@ -9,6 +9,7 @@ from psboost.boosting.histogram import Histograms
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.split import best_of
 from psboost.data.sketches import CutPoints
+from psboost.kernels.splits import BUILD_LEFT
 from psboost.roles.role import COORDINATOR
 from psboost.roles.worker import Worker
 from psboost.wire.histogram_codecs import Packer, encode_histograms
@@ -70,7 +71,7 @@ class BlockWorker(Worker):
             self._living = self._living.of_children(positions, flags, self._range_offsets)
             return
         for part in self._parts:
-            part.finder.apply(positions, splits.build_left)
+            part.finder.apply(positions, splits.fields[:, BUILD_LEFT])
 
     def _propose(self, tree: int, level: int, nodes: list[int]) -> None:
         """Builds the histograms of `nodes` and proposes each open node's best split (R = 1)."""

@@ -15,6 +15,7 @@ from psboost.boosting.split import Splits, best_of, choose_splits
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.sketches import CutPoints, SketchBytes
+from psboost.kernels.splits import DEFAULT_LEFT, NODE, NODE_GRAD, NODE_HESS
 from psboost.roles.dealing import Dealing, Stock
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role, worker_name
@@ -69,9 +70,10 @@ class _Growing:
     sums: list = field(default_factory=lambda: [(0, 0)])
 
     def split(self, frontier: Frontier, splits: Splits) -> None:
-        columns = (splits.features, splits.thresholds, splits.default_left, splits.gains, splits.left_sums)
+        nodes, default_left = splits.fields[:, [NODE, DEFAULT_LEFT]].T
+        columns = (splits.features, splits.thresholds, default_left, splits.gains, splits.left_sums)
         rows = zip(*(column.tolist() for column in columns), strict=True)
-        for children, row in zip(frontier.children(splits.nodes), rows, strict=True):
+        for children, row in zip(frontier.children(nodes.tolist()), rows, strict=True):
             self._split(*children, *row)
 
     def _split(self, node: int, left: int, right: int, feature, threshold, default_left, gain, left_sums) -> None:
@@ -201,14 +203,14 @@ class Coordinator(Role):
             with self.stage("choose"):
                 best = best_of(proposals)
                 if level == 0:
-                    growing.sums = [tuple(best.node_sums[0].tolist())]
+                    growing.sums = [tuple(best.fields[0, NODE_GRAD : NODE_HESS + 1].tolist())]
                 splits = choose_splits(best, frontier.open, self._cut_points, job.zero_as_missing, job.is_last(level))
                 if not job.is_ring:
                     self._apply(tree, level, splits, proposals)
                 growing.split(frontier, splits)  # while others go on
-            if not len(splits.nodes) or splits.last:
+            if not len(splits.fields) or splits.last:
                 break
-            frontier, level = frontier.split(splits.nodes), level + 1
+            frontier, level = frontier.split(splits.fields[:, NODE].tolist()), level + 1
         leaves = growing.leaves()
         sums = yield from self._leaf_sums(tree, steps)
         values = _float32(job.parameters.learning_rate * job.rule.leaf_values(*sums.T))
@@ -221,12 +223,8 @@ class Coordinator(Role):
     def _apply(self, tree: int, level: int, splits: Splits, proposals: list[ProposeSplits]) -> None:
         """Tells all roles of the splits."""
         job = self._job
-        message = ApplySplits(
-            tree=tree, level=level, nodes=splits.nodes, shards=splits.shards, locals=splits.locals, bins=splits.bins,
-            default_left=splits.default_left, unstored_left=splits.unstored_left, build_left=splits.build_left,
-            last=splits.last,
-        )  # fmt: skip
-        goes_on = len(splits.nodes) > 0 and not splits.last and job.merges
+        message = ApplySplits(tree=tree, level=level, fields=splits.fields, last=splits.last)
+        goes_on = len(splits.fields) > 0 and not splits.last and job.merges
         for c in range(job.n_feature_shards):
             living = tuple(proposal.living[c] for proposal in proposals) if goes_on else ()
             of_shard = replace(message, living=living)

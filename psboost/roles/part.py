@@ -7,10 +7,13 @@ from psboost.boosting.growth import feature_range
 from psboost.boosting.histogram import Histograms, NodeSums
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.split import Proposals, SplitFinder, SplitRule, Splits
-from psboost.data.block import BEGIN, END, FEATURE, N_LEAVING_FIELDS, NAN_BIN, NODE, build_block
+from psboost.data.block import build_block
 from psboost.data.columns import AnyColumns
 from psboost.data.sketches import CutPoints
 from psboost.data.zeros import Rule
+from psboost.errors import ProtocolError
+from psboost.kernels import routing
+from psboost.kernels.splits import N_SPLIT
 from psboost.wire.messages import ApplySplits
 
 AnySplits = ApplySplits | Splits
@@ -33,7 +36,7 @@ class Part:
         ids: np.ndarray, feature_shard: int, rule: SplitRule | None,
     ):  # fmt: skip
         """`columns` of all the worker's features; `cut_points`, and `ids` (int64, user numbers), of these alone."""
-        self.begin, self.end = begin, end
+        self.begin, self.end, self._shard = begin, end, feature_shard
         self.block = build_block(columns, cut_points, zero_as_missing, begin)
         self._builder = HistogramBuilder.of(self.block)
         self.finder = None if rule is None else make_finder(begin, cut_points, zero_as_missing, ids, feature_shard, rule)
@@ -56,15 +59,11 @@ class Part:
         does."""
         return self._builder.build(nodes, positions, living, edges, packed)
 
-    def leaving(self, splits: AnySplits, own: np.ndarray) -> np.ndarray:
-        """What Block.clear_bits is told of the splits `own`, all by features of this part: which bins of stored values go
-        away from the default child."""
-        block, features = self.block, splits.locals[own] - self.begin
-        edges, n_cuts = splits.bins[own] + 1, block.n_cuts[features]  # the first bin that goes right
-        unstored_left, nan_left = splits.unstored_left[own] != 0, splits.default_left[own] != 0
-        has_nan_bin = block.bin_offsets[features + 1] - block.bin_offsets[features] > n_cuts
-        leaving = np.empty((len(own), N_LEAVING_FIELDS), np.int64)
-        leaving[:, NODE], leaving[:, FEATURE] = splits.nodes[own], features
-        leaving[:, BEGIN], leaving[:, END] = np.where(unstored_left, edges, 0), np.where(unstored_left, n_cuts, edges)
-        leaving[:, NAN_BIN] = np.where(has_nan_bin & (nan_left != unstored_left), n_cuts, -1)
-        return leaving
+    def leaving(self, splits: AnySplits) -> np.ndarray:
+        """What Block.clear_bits is told of those splits that are by features of this part."""
+        block, fields = self.block, splits.fields
+        if fields.ndim != 2 or fields.shape[1] != N_SPLIT:
+            raise ProtocolError(f"splits of shape {fields.shape}, expected (n, {N_SPLIT})")
+        leaving = np.empty((len(fields), routing.N_LEAVING), np.int64)
+        n = routing.find_leaving(fields, self._shard, self.begin, self.end, block.bin_offsets, block.n_cuts, leaving)
+        return leaving[:n]

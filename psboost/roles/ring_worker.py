@@ -10,6 +10,7 @@ from psboost.boosting.histogram import Histograms, NodeSums, Total
 from psboost.boosting.split import Proposals, SplitFinder, best_of, choose_splits
 from psboost.data.sketches import CutPoints, SketchBytes, Sketches
 from psboost.kernels.open_nodes import UNKNOWN
+from psboost.kernels.splits import BUILD_LEFT
 from psboost.roles.modes import REDUCE_SCATTER, SPARSE_ALLREDUCE
 from psboost.roles.part import Part, make_finder
 from psboost.roles.ring import Ring
@@ -113,7 +114,7 @@ class RingWorker(Worker):
     def _descend(self, positions, splits):
         self._totals = splits.built_sums
         for search in self._searches:
-            search.finder.apply(positions, splits.build_left)
+            search.finder.apply(positions, splits.fields[:, BUILD_LEFT])
 
     # --- histograms
 

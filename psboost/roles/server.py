@@ -11,6 +11,7 @@ from psboost.boosting.losses import Bounds
 from psboost.boosting.split import SplitFinder
 from psboost.data import zeros
 from psboost.data.sketches import CutPoints, SketchBytes, Sketches
+from psboost.kernels.splits import BUILD_LEFT, NODE
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role, server_name
 from psboost.wire.histogram_codecs import decode_histograms
@@ -94,10 +95,11 @@ class Server(Role):
         while True:
             yield from self._propose(tree, level)
             [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
-            if not len(splits.nodes) or splits.last:
+            nodes = splits.fields[:, NODE].tolist()
+            if not nodes or splits.last:
                 return
-            self._finder.apply(frontier.positions(splits.nodes), splits.build_left)
-            frontier = frontier.split(splits.nodes)
+            self._finder.apply(frontier.positions(nodes), splits.fields[:, BUILD_LEFT])
+            frontier = frontier.split(nodes)
             level += 1
 
     def _propose(self, tree: int, level: int):

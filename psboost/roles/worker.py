@@ -22,6 +22,7 @@ from psboost.data.sketches import CutPoints, Sketches
 from psboost.data.source import Counts, Held, Source
 from psboost.errors import DataError
 from psboost.kernels import routing as routing_kernels
+from psboost.kernels.splits import BUILD_LEFT, NODE, SHARD, UNSTORED_LEFT
 from psboost.roles.job import Job
 from psboost.roles.part import AnySplits, Part
 from psboost.roles.role import COORDINATOR, Role, worker_name
@@ -242,19 +243,17 @@ class Worker(Role):
         frontier, level, leaves, build = Frontier.root(), 0, [], [0]
         while True:
             splits = yield from self._find_splits(tree, level, frontier, build)
-            split = set(splits.nodes.tolist())
+            nodes, unstored_left, build_left = splits.fields[:, [NODE, UNSTORED_LEFT, BUILD_LEFT]].T.tolist()
+            split = set(nodes)
             leaves += [node for node in frontier.open if node not in split]
-            if not len(splits.nodes):
+            if not nodes:
                 break
             bits = yield from self._route(tree, level, splits)
-            children, positions = frontier.children(splits.nodes), frontier.positions(splits.nodes)
-            build = [
-                left if build_left else right
-                for (_, left, right), build_left in zip(children, splits.build_left, strict=True)
-            ]
+            children, positions = frontier.children(nodes), frontier.positions(nodes)
+            build = [left if is_left else right for (_, left, right), is_left in zip(children, build_left, strict=True)]
             with self.stage("route"):
-                self._partition.split(children, bits, splits.unstored_left, listed=build, last=bool(splits.last))
-            frontier = frontier.split(splits.nodes)
+                self._partition.split(children, bits, unstored_left, listed=build, last=bool(splits.last))
+            frontier = frontier.split(nodes)
             if splits.last:
                 leaves += frontier.open
                 break
@@ -282,34 +281,30 @@ class Worker(Role):
 
     def _route(self, tree: int, level: int, splits: AnySplits):
         """The rows' bitvector: of its own splits and, as its peers send theirs, of those of all feature shards."""
-        mine = np.flatnonzero(splits.shards == self._c)
+        owners = set(splits.fields[:, SHARD].tolist())
         with self.stage("route"):
-            bits = self._bits(splits, mine)
-        if len(mine) and self._peers:
+            bits = self._bits(splits)
+        if self._c in owners and self._peers:
             with self.stage("encode"):
                 form, packed = pack_bitvector(bits, self._n_rows)
             message = PushBitvectors(tree=tree, level=level, form=form, bits=packed)
             for peer in self._peers.values():
                 self.send(peer, message)
-        owners = [peer for c, peer in self._peers.items() if c in splits.shards]
-        pushed = yield from self.gather(PushBitvectors, owners, tree=tree, level=level)
+        senders = [peer for c, peer in self._peers.items() if c in owners]
+        pushed = yield from self.gather(PushBitvectors, senders, tree=tree, level=level)
         with self.stage("route"):
             for message in pushed:
                 bits &= unpack_bitvector(message.form, message.bits, self._n_rows)
         return bits
 
-    def _bits(self, splits: AnySplits, mine: np.ndarray) -> np.ndarray:
-        """The bitvector of the splits `mine`: 0 for a row that one of them sends away from its node's default child."""
+    def _bits(self, splits: AnySplits) -> np.ndarray:
+        """The bitvector of the worker's own splits: 0 for a row that one sends away from its node's default child."""
         bits = ones(self._n_rows)
-        part_of_split = np.searchsorted([part.end for part in self._parts], splits.locals[mine], side="right")
-        leaving = [
-            (part.block, part.leaving(splits, mine[part_of_split == number]))
-            for number, part in enumerate(self._parts) if number in part_of_split
-        ]  # fmt: skip
+        leaving = [part.leaving(splits) for part in self._parts]
 
         def clear(rows: slice) -> None:
-            for block, of_block in leaving:
-                block.clear_bits(of_block, rows, self._partition.members, bits)
+            for part, of_part in zip(self._parts, leaving, strict=True):
+                part.block.clear_bits(of_part, rows, self._partition.members, bits)
 
         self._all(clear, chunks_of(self._n_rows, self._job.n_threads))  # each writes words of its own
         return bits

@@ -217,21 +217,14 @@ class PushHistograms(Message):
 class ProposeSplits(Message):
     """server (R = 1: worker; ring: worker 0) -> coordinator, once a level: its best splits, and what lives on.
 
-    One entry for each open node, in order of node number: `gains` (float64; -inf: no split), `features` (int64 user
-    numbers), `shards`, `locals` (int32: feature shard, and the feature's number in it), `bins` (int32, in the
-    feature), `default_left` (uint8), `left_sums` (int64, n x 2). `node_sums` (int64, n x 2) are the nodes' totals.
-    `living` holds, for each shard of the sender, one packed bit for each feature that lived in the node's parent
-    (wire/packing.py, pack_living): 1 if it lives on in the node (D3).
+    One entry for each open node, in order of node number: `gains` (float64; -inf: no split) and `fields` (int64, n x 9):
+    feature (user number), feature shard, the feature's number in it, bin (in the feature), default_left, sum_grad and
+    sum_hess of the left child, and of the node (kernels/splits.py). `living` holds, for each shard of the sender, one packed
+    bit for each feature that lived in the node's parent (wire/packing.py, pack_living): 1 if it lives on in the node (D3).
     """
 
     gains: np.ndarray
-    features: np.ndarray
-    shards: np.ndarray
-    locals: np.ndarray
-    bins: np.ndarray
-    default_left: np.ndarray
-    left_sums: np.ndarray
-    node_sums: np.ndarray
+    fields: np.ndarray
     living: tuple[np.ndarray, ...]
 
 
@@ -239,20 +232,14 @@ class ProposeSplits(Message):
 class ApplySplits(Message):
     """coordinator -> all (ring: nobody), once a level: the splits to make, in order of nodes; none: the tree is grown.
 
-    `nodes` (int32) are the nodes to split; the others as in ProposeSplits. The children of the k-th split are numbered
-    from the tree's node count on: left, right, left, right. `unstored_left` (uint8): a cell that is not stored goes left,
-    so the left child is the default child. `build_left` (uint8): the left child is the one whose histogram is built, its
-    sibling's is parent - child. `last`: the children are leaves, no histogram will be built.
+    `fields` (int32, n x 7): the node; as in ProposeSplits the feature shard, the feature's number in it, bin, default_left;
+    unstored_left: a cell that is not stored goes left, so the left child is the default child; build_left: the left child is
+    the one whose histogram is built, its sibling's is parent - child. The children of the k-th split are numbered from the
+    tree's node count on: left, right, left, right. `last`: the children are leaves, no histogram will be built.
     `living`: for a worker, the living sets of the split nodes in its shard, one array for each server.
     """
 
-    nodes: np.ndarray
-    shards: np.ndarray
-    locals: np.ndarray
-    bins: np.ndarray
-    default_left: np.ndarray
-    unstored_left: np.ndarray
-    build_left: np.ndarray
+    fields: np.ndarray
     last: bool
     living: tuple[np.ndarray, ...] = ()
 
@@ -337,17 +324,11 @@ class ShareHistograms(RingMessage):
 class ShareSplits(RingMessage):
     """worker r -> worker r + 2^hop, log2 R times a level (mode reduce-scatter): the best splits that it has heard of.
 
-    Fields as in ProposeSplits.
+    As in ProposeSplits.
     """
 
     gains: np.ndarray
-    features: np.ndarray
-    shards: np.ndarray
-    locals: np.ndarray
-    bins: np.ndarray
-    default_left: np.ndarray
-    left_sums: np.ndarray
-    node_sums: np.ndarray
+    fields: np.ndarray
 
 
 # --- block-distributed prediction

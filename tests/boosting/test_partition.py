@@ -48,7 +48,7 @@ def check_splits(rng, max_depth, n_threads, threads):
             children = [(node, n_nodes + 2 * i, n_nodes + 2 * i + 1) for i, node in enumerate(nodes)]
             n_nodes += 2 * len(nodes)
             n_large += sum(node in partition.members.places for node in nodes)
-            bits, left_bits = rng.random(n_rows) < rng.choice([0, 0.5, 1]), rng.integers(0, 2, len(nodes), dtype=np.uint8)
+            bits, left_bits = rng.random(n_rows) < rng.choice([0, 0.5, 1]), rng.integers(0, 2, len(nodes)).tolist()
             listed = [int(child) for _, *pair in children for child in rng.choice(pair, 1)]
             words, last = np.array(naive.to_words(bits), np.uint64), level == n_levels - 1
             partition.split(children, words, left_bits, listed=listed, last=last)
@@ -85,7 +85,7 @@ def test_no_tree_has_more_nodes_held_as_bits_than_there_are_places():
         bits = [row >> level & 1 for row in range(n_rows)]
         children = [(node, n_nodes + 2 * i, n_nodes + 2 * i + 1) for i, node in enumerate(nodes)]
         words = np.array(naive.to_words(bits), np.uint64)
-        partition.split(children, words, np.ones(len(nodes), np.uint8))
+        partition.split(children, words, [1] * len(nodes))
         nodes, n_nodes = [child for _, *pair in children for child in pair], n_nodes + 2 * len(nodes)
         assert len(partition.members.places) <= 64
     assert len(partition.members.rows) == 4096

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from psboost.boosting.fixed_point import Steps
 from psboost.boosting.histogram import HistogramMerger, NodeSums, Total
-from psboost.boosting.split import MIN_GAIN, FeatureRange, Proposals, SplitFinder, SplitRule, better
+from psboost.boosting.split import MIN_GAIN, FeatureRange, Proposals, SplitFinder, SplitRule, best_of
 from psboost.errors import ProtocolError
 from psboost.kernels.open_nodes import UNKNOWN
+from psboost.kernels.splits import BIN, DEFAULT_LEFT, FEATURE, LEFT_GRAD, N_PROPOSED, NODE_GRAD, NODE_HESS
 from tests.boosting.test_histogram import BIN_OFFSETS, builder, dense_builder, make_block, node_rows, pack
 from tests.naive import histograms as naive_histograms
 from tests.naive import splits as naive
@@ -32,21 +33,27 @@ def test_leaf_value(alpha, grad, hess, value):
 
 
 def test_better_is_one_order_of_all_splits():
-    fields = list(itertools.product((-np.inf, 1.0, 2.0), (-1, 4, 7), (0, 1), (0, 1)))
-    splits = Proposals.empty(len(fields))
-    for i, (gain, feature, bin_, default_left) in enumerate(fields):
-        splits.gains[i], splits.features[i] = gain, feature
-        splits.bins[i], splits.default_left[i] = bin_, default_left
+    ways = list(itertools.product((-np.inf, 1.0, 2.0), (-1, 4, 7), (0, 1), (0, 1)))
+    splits = Proposals(np.empty(len(ways)), np.zeros((len(ways), N_PROPOSED), np.int64))
+    for i, (gain, feature, bin_, default_left) in enumerate(ways):
+        splits.gains[i], splits.fields[i, [FEATURE, BIN, DEFAULT_LEFT]] = gain, (feature, bin_, default_left)
+    splits.fields[:, LEFT_GRAD] = np.arange(len(ways))
 
-    pairs = list(itertools.product(range(len(fields)), repeat=2))
+    pairs = np.array(list(itertools.product(range(len(ways)), repeat=2)))
+    a, b = (Proposals(splits.gains[numbers], splits.fields[numbers]) for numbers in pairs.T)
+    best, alone = best_of([b, a]), best_of([a])
+    assert alone.gains is a.gains and alone.fields is a.fields
+    for i, (first, second) in enumerate(pairs.tolist()):
+        one, other = ways[first], ways[second]
+        expected = first if (-one[0], *one[1:]) < (-other[0], *other[1:]) else second
+        assert (best.gains[i], best.fields[i].tolist()) == (ways[expected][0], splits.fields[expected].tolist())
 
-    def chosen(numbers):
-        return Proposals(**{name: column[list(numbers)] for name, column in vars(splits).items()})
 
-    found = better(*(chosen(numbers) for numbers in zip(*pairs, strict=True)))
-    for (i, j), wins in zip(pairs, found.tolist(), strict=True):
-        a, b = fields[i], fields[j]
-        assert wins == ((-a[0], *a[1:]) < (-b[0], *b[1:]))
+@pytest.mark.parametrize(("n_gains", "shape"), [(2, (2, N_PROPOSED)), (3, (2, N_PROPOSED)), (3, (3, N_PROPOSED - 1))])
+def test_proposals_that_do_not_fit_each_other_are_refused(n_gains, shape):
+    good = Proposals(np.zeros(3), np.zeros((3, N_PROPOSED), np.int64))
+    with pytest.raises(ProtocolError, match="proposals of shapes"):
+        best_of([good, Proposals(np.zeros(n_gains), np.zeros(shape, np.int64))])
 
 
 def make_range(ids, n_bins, zeros):
@@ -114,21 +121,20 @@ def test_levels_of_a_tree(seed, min_child_weight, gamma, zeros_count, reg_alpha,
             chosen, children, next_lived, build_left = [], [], [], []
             for i, which in enumerate(nodes):
                 node_rows, node_values = [rows[r] for r in which], [values[r] for r in which]
-                assert proposals.node_sums[i].tolist() == list(naive_histograms.sums(which, values))
+                gain_found, fields = proposals.gains[i], proposals.fields[i]
+                assert fields[[NODE_GRAD, NODE_HESS]].tolist() == list(naive_histograms.sums(which, values))
                 living = {f for f in lived[i] if naive.lives(node_rows, node_values, f, least)}
                 assert {ids[f] for f in living_of.of(i)} == lived[i]
                 alive = living_of.of_children([i], [finder.flags(0, len(ids))[0]], np.array([0, len(ids)]))
                 assert {ids[f] for f in alive.features} == living
                 best = naive.find_split(node_rows, node_values, by_id, naive_rule)
                 if best is None or best[0] < gamma:
-                    assert proposals.gains[i] == -np.inf and proposals.features[i] == -1
+                    assert gain_found == -np.inf and fields[:NODE_GRAD].tolist() == [-1, 0, 0, 0, 0, 0, 0]
                     continue
                 gain, feature, bin_, default_left, left_sums = best
-                assert (proposals.gains[i], proposals.features[i]) == (gain, feature)
-                assert (proposals.bins[i], proposals.default_left[i]) == (bin_, default_left)
-                assert proposals.left_sums[i].tolist() == list(left_sums)
-                assert proposals.shards[i] == ids.index(feature) % 2
-                assert proposals.locals[i] == ids.index(feature) + 10
+                place = ids.index(feature) % 2, ids.index(feature) + 10
+                assert gain_found == gain
+                assert fields[:NODE_GRAD].tolist() == [feature, *place, bin_, default_left, *left_sums]
                 side = [naive.goes_left(rows[r], feature, bin_, default_left, *by_id[feature]) for r in which]
                 chosen.append(i)
                 children.append([r for r, left in zip(which, side, strict=True) if left])
@@ -165,7 +171,7 @@ def test_no_features():
         finder.start_tree(STEPS)
         finder.add(sums_of({}, (3, 4), 0, packed=True))
         proposals = finder.find()
-        assert proposals.gains.tolist() == [-np.inf] and proposals.node_sums.tolist() == [[3, 4]]
+        assert proposals.gains.tolist() == [-np.inf] and proposals.fields.tolist() == [[-1, 0, 0, 0, 0, 0, 0, 3, 4]]
         assert finder.flags(0, 0)[1] == len(finder.living.of(0)) == 0
 
 

@@ -101,7 +101,7 @@ def test_find_split(benchmark, data):
     candidates = np.empty((splits.N_FIELDS, splits.BATCH + 1 + N_BINS), np.int64)
     found = benchmark(
         splits.find_split, node, True, data.bin_offsets, missing, np.arange(N_FEATURES), data.total, rule, candidates,
-        np.empty(N_FEATURES), np.zeros(splits.N_BEST, np.int64), np.zeros(1),
+        np.empty(N_FEATURES), np.zeros(splits.N_PROPOSED, np.int64), np.zeros(1),
     )  # fmt: skip
     assert found == 1
 

@@ -45,6 +45,27 @@ def ascending(rows):
 
 
 @WAYS
+def test_what_leaves_by_the_splits_of_a_part(kernels):
+    """Every way in which a value can leave, of features 4 .. 6 of shard 1, which have 3 bins, 5 and one for NaN."""
+    offsets, n_cuts, ways = np.array([0, 3, 9], np.int32), np.array([3, 5], np.int32), []
+    for shard, local, bin_ in ((1, 3, 0), (1, 4, 0), (0, 4, 0), (1, 5, 2), (1, 6, 0)):
+        ways += [(shard, local, bin_, left, unstored) for left in (0, 1) for unstored in (0, 1)]
+    splits = np.array([(10 + i, *way, 1) for i, way in enumerate(ways)], np.int32)
+    leaving = np.full((len(ways), routing.N_LEAVING), -7, np.int64)
+    n = kernels.find_leaving(splits, 1, 4, 6, offsets, n_cuts, leaving)
+
+    expected = []
+    for i, (shard, local, bin_, nan_left, unstored_left) in enumerate(ways):
+        if shard == 1 and local in (4, 5):
+            n_numeric, nan_bin = (3, -1) if local == 4 else (5, 5)
+            goes_left = [b <= bin_ for b in range(n_numeric)]
+            away = [b for b, left in enumerate(goes_left) if left != bool(unstored_left)]
+            nan_leaves = nan_bin >= 0 and nan_left != unstored_left
+            expected.append([10 + i, local - 4, away[0], away[-1] + 1, nan_bin if nan_leaves else -1])
+    assert leaving[:n].tolist() == expected and (leaving[n:] == -7).all()
+
+
+@WAYS
 @quick
 @given(shards(), st.integers(2, 6), st.booleans(), st.booleans())
 def test_clear_bits(kernels, shard, node, ascend, in_parts):

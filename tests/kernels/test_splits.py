@@ -69,18 +69,19 @@ def find(kernels, rows, values, features, n_bins, rule, lived=None, pairs=True):
         np.array(bins, np.int32), np.array(sums, np.int64),
     )  # fmt: skip
     default_bins = np.array([-1 if b is None else b for pair in features.values() for b in pair], np.int32)
-    best, best_gain = np.zeros(splits.N_BEST, np.int64), np.zeros(1)
+    best, best_gain = np.zeros(splits.N_PROPOSED, np.int64), np.zeros(1)
     found = kernels.find_split(
         node, pairs, bin_offsets, default_bins, np.array(ids, np.int64),
         np.array([*naive.sums_of(range(len(rows)), values), rule.least]),
         np.array([rule.grad_step, rule.hess_step, rule.reg_lambda, rule.reg_alpha, rule.min_gain]),
         np.empty((splits.N_FIELDS, splits.BATCH + 1 + max(n_bins.values())), np.int64), np.empty(len(ids)), best, best_gain,
     )  # fmt: skip
-    assert found == best[splits.FOUND]
+    assert found == (best[splits.FEATURE] >= 0)
     if not found:
         return None
+    assert ids[best[splits.LOCAL]] == best[splits.FEATURE]
     return (
-        best_gain[0], ids[best[splits.FEATURE]], best[splits.BIN], best[splits.DEFAULT_LEFT],
+        best_gain[0], best[splits.FEATURE], best[splits.BIN], best[splits.DEFAULT_LEFT],
         (best[splits.LEFT_GRAD], best[splits.LEFT_HESS]),
     )  # fmt: skip
 

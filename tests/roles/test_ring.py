@@ -7,6 +7,7 @@ from psboost.boosting.histogram import Histograms
 from psboost.boosting.split import Proposals, best_of
 from psboost.cluster.memory import first_come, run_in_memory
 from psboost.errors import ProtocolError
+from psboost.kernels.splits import FEATURE, N_PROPOSED
 from psboost.roles.ring import Ring
 from psboost.roles.ring_sums import DenseSums, SparseSums
 from psboost.roles.role import Role, worker_name
@@ -48,12 +49,11 @@ class Member(Role):
 
 def proposals_of(rank, n_nodes):
     """Node i's gain is greatest at worker i, and at those from 3 on, of which the last has the lowest feature."""
-    proposals = Proposals.empty(n_nodes)
-    proposals.gains[:] = 1
+    proposals = Proposals(np.ones(n_nodes), np.zeros((n_nodes, N_PROPOSED), np.int64))
     proposals.gains[rank : rank + 1] = 2
     if rank > 2:
         proposals.gains[:] = 2
-    proposals.features[:] = 100 - rank
+    proposals.fields[:, FEATURE] = 100 - rank
     return proposals
 
 

@@ -10,6 +10,7 @@ from psboost.boosting.histogram import Histograms
 from psboost.boosting.losses import LOSSES
 from psboost.data.sketches import CutPoints, Sketches
 from psboost.errors import DataError, ParameterError, ProtocolError
+from psboost.kernels.splits import BUILD_LEFT, N_SPLIT, NODE, NODE_GRAD
 from psboost.roles.block_worker import BlockWorker
 from psboost.roles.coordinator import Coordinator
 from psboost.roles.server import Server
@@ -208,12 +209,12 @@ def test_histograms_hold_the_living_features_and_no_others(grid, servers, dense,
             assert total == [int(grads.sum()), int(units[rows_of[node]].sum()), int(np.abs(grads).sum())]
         applied = [m for _, r, m in sent if type(m) is ApplySplits and r == "worker 0,0"]
         apply = applied[level]
-        parents = apply.nodes.tolist()
+        parents, build_left = apply.fields[:, [NODE, BUILD_LEFT]].T.tolist()
         built = [
             int(tree.left[node] if left else tree.right[node])
-            for node, left in zip(parents, apply.build_left.tolist(), strict=True)
+            for node, left in zip(parents, build_left, strict=True)
         ]
-        for node, left in zip(parents, apply.build_left.tolist(), strict=True):
+        for node, left in zip(parents, build_left, strict=True):
             sizes = [units[rows_of[child]].sum() for child in (tree.left[node], tree.right[node])]
             assert sizes[0] <= sizes[1] if left else sizes[1] < sizes[0]  # the smaller one is built
     assert n_dead > 0
@@ -267,12 +268,9 @@ def points(*cuts, has_missing=None):
 
 def apply_splits(level, nodes, bins, default_left, last, shards=None, locals_=None, tree=0, living=()):
     n = len(nodes)
-    return ApplySplits(
-        tree=tree, level=level, nodes=np.array(nodes, np.int32),
-        shards=np.array(shards or [0] * n, np.int32), locals=np.array(locals_ or [0] * n, np.int32),
-        bins=np.array(bins, np.int32), default_left=np.array(default_left, np.uint8),
-        unstored_left=np.array(default_left, np.uint8), build_left=np.ones(n, np.uint8), last=last, living=living,
-    )  # fmt: skip
+    columns = [nodes, shards or [0] * n, locals_ or [0] * n, bins, default_left, default_left, [1] * n]
+    fields = np.array(columns, np.int32).T.reshape(n, N_SPLIT).copy()
+    return ApplySplits(tree=tree, level=level, fields=fields, last=last, living=living)
 
 
 TINY = np.array([[1, 0], [2, 5], [0, 5], [2, 0]], np.float32)  # zeros are not stored
@@ -300,16 +298,14 @@ def test_a_worker_alone():
     sent = worker.handle("coordinator", CloseTree(values=np.array([0], np.float32)))
     assert kinds(sent) == [("coordinator", "ProposeSplits")]
     root = sent[0][1]
-    assert (root.features.tolist(), root.locals.tolist(), root.bins.tolist()) == ([0], [1], [0])
-    # Rows 1 and 3 (feature 0 is 2) against rows 0 and 2 (1, and missing).
-    assert root.default_left.tolist() == [1]
-    assert root.left_sums.tolist() == [[2**15, 2 * 2**15]] and root.node_sums.tolist() == [[0, 4 * 2**15]]
+    # Feature 0, shard 0, number 1 in it, bin 0, missing left: rows 1 and 3 (feature 0 is 2) against 0 and 2 (1, missing).
+    assert root.fields.tolist() == [[0, 0, 1, 0, 1, 2**15, 2 * 2**15, 0, 4 * 2**15]]
     assert root.living == ()
 
     sent = worker.handle("coordinator", apply_splits(0, [0], [0], [1], last=False, locals_=[1]))
     assert kinds(sent) == [("coordinator", "ProposeSplits")]
     assert sent[0][1].gains.tolist() == [-np.inf, -np.inf]  # pure nodes
-    assert sent[0][1].node_sums.tolist() == [[2**15, 2 * 2**15], [-(2**15), 2 * 2**15]]
+    assert sent[0][1].fields[:, NODE_GRAD:].tolist() == [[2**15, 2 * 2**15], [-(2**15), 2 * 2**15]]
     sent = worker.handle("coordinator", apply_splits(1, [], [], [], last=True))
     assert kinds(sent) == [("coordinator", "PushLeafSums")]
     assert sent[0][1].sums.shape == (2, 2)
@@ -404,9 +400,8 @@ def test_a_server_merges_and_searches():
     sent = server.handle("worker 1,0", push(0, [[10, 40, 100]], {0: (-30, 10), 1: (20, 10)}))
     assert kinds(sent) == [("coordinator", "ProposeSplits")]
     proposal = sent[0][1]
-    assert proposal.node_sums.tolist() == [[0, 80]]
-    assert (proposal.features.tolist(), proposal.shards.tolist(), proposal.locals.tolist()) == ([7], [0], [0])
-    assert proposal.left_sums.tolist() == [[-60, 20]] and proposal.default_left.tolist() == [0]
+    # Feature 7, shard 0, number 0 in it, bin 0, missing right.
+    assert proposal.fields.tolist() == [[7, 0, 0, 0, 0, -60, 20, 0, 80]]
     assert [unpack_living(packed, 1)[0] & np.uint64(1) for packed in proposal.living] == [1, 1]
 
     assert server.handle("coordinator", apply_splits(0, [0], [0], [0], last=False)) == []
@@ -415,7 +410,7 @@ def test_a_server_merges_and_searches():
         assert server.handle(name, push(1, [[-30, 10, 100]], {0: (-30, 10)})) == []
     assert server.handle("worker 0,1", push(1, [[-30, 10, 100]], {})) == []
     [(_, proposal)] = server.handle("worker 1,1", push(1, [[-30, 10, 100]], {1: (1, 5)}))
-    assert proposal.node_sums.tolist() == [[-60, 20], [60, 60]]
+    assert proposal.fields[:, NODE_GRAD:].tolist() == [[-60, 20], [60, 60]]
     assert proposal.living == ()  # the last level: nothing will be built below
     assert server.handle("coordinator", apply_splits(1, [], [], [], last=True)) == []
     assert server.done
@@ -502,23 +497,20 @@ def test_a_coordinator_deals_chooses_and_closes():
 
     def propose(level, gains, features, locals_):
         n = len(gains)
-        return ProposeSplits(
-            tree=0, level=level, gains=np.array(gains), features=np.array(features), bins=np.zeros(n, np.int32),
-            shards=np.zeros(n, np.int32), locals=np.array(locals_, np.int32), default_left=np.ones(n, np.uint8),
-            left_sums=np.full((n, 2), 10), node_sums=np.full((n, 2), 100), living=(np.array([0], np.uint8),),
-        )  # fmt: skip
+        columns = [features, [0] * n, locals_, [0] * n, [1] * n, [10] * n, [10] * n, [100] * n, [100] * n]
+        living = (np.array([0], np.uint8),)
+        return ProposeSplits(tree=0, level=level, gains=np.array(gains), fields=np.array(columns).T.copy(), living=living)
 
     # Equal gains: the lower user number wins, whoever comes first.
     assert coordinator.handle("server 0", propose(0, [7.0], [5], [0])) == []
     sent = coordinator.handle("server 1", propose(0, [7.0], [2], [2]))
     assert kinds(sent) == [(name, "ApplySplits") for name in (*job.workers, *job.servers)]
     for name, splits in sent:
-        assert (splits.nodes.tolist(), splits.locals.tolist(), splits.last) == ([0], [2], False)
-        assert splits.build_left.tolist() == [1] and splits.unstored_left.tolist() == [1]
+        assert (splits.fields.tolist(), splits.last) == ([[0, 0, 2, 0, 1, 1, 1]], False)
         assert len(splits.living) == (2 if name.startswith("worker") else 0)
     assert coordinator.handle("server 1", propose(1, [-np.inf, 3.0], [-1, 8], [0, 1])) == []
     sent = coordinator.handle("server 0", propose(1, [-np.inf, -np.inf], [-1, -1], [0, 0]))
-    assert all(m.nodes.tolist() == [2] and m.last and m.living == () for _, m in sent)
+    assert all(m.fields[:, NODE].tolist() == [2] and m.last and m.living == () for _, m in sent)
 
     sums = np.zeros((3, 2), np.int64)
     sums[0] = -(2**40), 2**41
