@@ -85,9 +85,11 @@ class NodeRows(NamedTuple):
             node_builds.sum_rows(rows, np.stack(edges, axis=1), packed, sums)
             return sums
 
-        of_chunks = np.stack(list(side_by_side(sum_some, range(n_chunks))))
-        sums, most = of_chunks.sum(axis=0), of_chunks.max(axis=0)
-        sums[:, node_builds.MOST_GRAD :] = most[:, node_builds.MOST_GRAD :]
+        sums, *others = side_by_side(sum_some, range(n_chunks))
+        for of_chunk in others:
+            most = np.maximum(sums, of_chunk)
+            sums += of_chunk
+            sums[:, node_builds.MOST_GRAD :] = most[:, node_builds.MOST_GRAD :]
         return NodeRows(rows, spans, sums)
 
     @property
@@ -232,30 +234,17 @@ class SparseBuilder(HistogramBuilder):
         self._most = int(np.diff(indptr).max(initial=0))
         self._marks = np.zeros(self._n_bins // 64 + 1, np.uint64)
         self._values: np.ndarray | None = None  # of rows, all 0
-        self._dirty: tuple[np.ndarray, np.ndarray | None] | None = None
+        self._dirty: np.ndarray | None = None  # an accumulator that is not all 0
 
     @property
     def _most_stored(self):
         return self._most
 
     def sum(self, node, packed):
-        self._clear()
-        total, rows = Total(*node.totals[0].tolist()), node.rows
-        n_stored, pairs = len(rows) * len(self._bins) // max(1, len(self._indptr) - 1), total.needs_pairs
-        acc = self._accs.of(pairs)
-        if node_builds.is_by_bins.py_func(n_stored, len(self._bins), self._n_bins):
-            values = packed
-            if len(rows) < len(self._indptr) - 1:
-                values = np.zeros(len(packed), packed.dtype)
-                values[rows] = packed[rows]
-            kernels.build_by_bins(self._posting_offsets, self._posting_rows, values, pairs, acc)
-            self._dirty = acc, None
-        else:
-            by_rows = kernels.build_pairs if pairs else kernels.build
-            by_rows(self._indptr, self._bins, rows, packed, acc)
-            few = 16 * n_stored < self._n_bins
-            self._dirty = acc, rows.copy() if few else None  # by the next call the rows may have moved
-        return NodeSums(acc, total)
+        *of_block, acc = self._to_build(node, packed)
+        node_builds.sum_node(*of_block, acc)
+        self._dirty = acc
+        return NodeSums(acc, Total(*node.totals[0].tolist()))
 
     def share_out(self, k, nodes, packed, memory, used, splits, least, open_):
         return node_builds.share_nodes(*self._to_build(nodes, packed), memory, used, *splits, k, least, open_)
@@ -269,8 +258,10 @@ class SparseBuilder(HistogramBuilder):
         )  # fmt: skip
 
     def _to_build(self, nodes: NodeRows, packed: np.ndarray) -> tuple:
-        """What kernels.node_builds takes first: the block, the nodes, and clean memory to work in."""
-        self._clear()
+        """What kernels.node_builds takes first: the block, the nodes, and memory to work in, all 0."""
+        if self._dirty is not None:
+            self._dirty.fill(0)
+            self._dirty = None
         if self._values is None or self._values.dtype != packed.dtype:
             self._values = np.zeros(len(packed), packed.dtype)
         some_need_pairs = any(Total(*total).needs_pairs for total in nodes.totals.tolist())
@@ -278,13 +269,3 @@ class SparseBuilder(HistogramBuilder):
             self._indptr, self._bins, self._posting_offsets, self._posting_rows, self._bin_offsets, *nodes, packed,
             self._values, self._accs.of(some_need_pairs),
         )  # fmt: skip
-
-    def _clear(self) -> None:
-        if self._dirty is None:
-            return
-        acc, rows = self._dirty
-        if rows is None:
-            acc.fill(0)
-        else:
-            kernels.clear(self._indptr, self._bins, rows, len(acc) // self._n_bins, acc)
-        self._dirty = None

@@ -125,18 +125,17 @@ def extract_node(
 
 
 @inline
-def is_by_bins(about, n_stored, n_bins):
-    """Whether it is quicker to go through all bins' rows, n_stored values, than through a node's rows' bins, about so many.
+def _build(indptr, row_bins, posting_offsets, posting_rows, own, packed, pairs, values, slots):
+    """The sums of the rows `own` in slots that are 0; `values` are 0 before and after. Returns how many slots may be filled
+    now, about.
 
-    The first reads the sums of all rows, which mostly are in the cache, in about 1 ns a value; the second adds to slots all
-    over the accumulator, in the same time if these are few, and else in about four times as much.
+    It goes through all bins' rows where that is quicker than through the rows' bins: the first reads the sums of all rows,
+    which mostly are in the cache, in about 1 ns a value; the second adds to slots all over the accumulator, in the same time
+    if these are few, and else in about four times as much.
     """
-    return about * (1 if n_bins < _FEW_BINS else 4) >= n_stored
-
-
-@inline
-def _build(indptr, row_bins, posting_offsets, posting_rows, own, packed, by_bins, pairs, values, slots):
-    """The sums of the rows `own` in slots that are 0; `values` are 0 before and after."""
+    n_rows, n_stored, n_bins = len(indptr) - 1, len(row_bins), len(posting_offsets) - 1
+    about = len(own) * n_stored // max(1, n_rows)
+    by_bins = about * (1 if n_bins < _FEW_BINS else 4) >= n_stored
     if by_bins and len(own) == len(indptr) - 1:
         build_by_bins(posting_offsets, posting_rows, packed, pairs, slots)
     elif by_bins:
@@ -149,6 +148,7 @@ def _build(indptr, row_bins, posting_offsets, posting_rows, own, packed, by_bins
         build_pairs(indptr, row_bins, own, packed, slots)
     else:
         build(indptr, row_bins, own, packed, slots)
+    return n_bins if by_bins else about
 
 
 @inline
@@ -164,6 +164,22 @@ def _clear_marked(marks, pairs, acc):
             acc[b] = 0
             word &= word - _1
         marks[w] = _0
+
+
+@kernel(
+    [
+        void(
+            IN[int64], IN[int32], IN[int64], IN[int32], IN[int32], IN[int32], OUT2[int64], OUT2[int64], IN[width],
+            OUT[width], OUT[int64],
+        )
+        for width in WIDTHS
+    ]
+)  # fmt: skip
+def sum_node(indptr, row_bins, posting_offsets, posting_rows, bin_offsets, rows, spans, sums, packed, values, acc):
+    """The sums of the first node in `acc`, which build_nodes finds all 0 again."""
+    pairs = needs_pairs(sums[0, SIZE], sums[0, HESS])
+    slots = acc[: int64(bin_offsets[-1]) << int64(pairs)]
+    _build(indptr, row_bins, posting_offsets, posting_rows, rows[spans[0, 0] : spans[0, 1]], packed, pairs, values, slots)
 
 
 @kernel(
@@ -188,17 +204,15 @@ def build_nodes(
     most_stored  how many bins a row has at most
     marks, acc   a bit for each bin, and two slots if some node's sums need pairs, else one: all 0, and again then  # OUT
     """
-    n_rows, n_stored, n_bins = len(indptr) - 1, len(row_bins), int64(bin_offsets[-1])
+    n_bins = int64(bin_offsets[-1])
     while i < len(spans):
         own = rows[spans[i, 0] : spans[i, 1]]
         if not _has_room(edges, first, bin_offsets, len(own) * most_stored, i, begins, ends):
             return i
         pairs = needs_pairs(sums[i, SIZE], sums[i, HESS])
         slots = acc[: n_bins << int64(pairs)]
-        about = len(own) * n_stored // max(1, n_rows)
-        by_bins = is_by_bins(about, n_stored, n_bins)
-        marked = not by_bins and 2 * about < n_bins
-        _build(indptr, row_bins, posting_offsets, posting_rows, own, packed, by_bins, pairs, values, slots)
+        n_filled = _build(indptr, row_bins, posting_offsets, posting_rows, own, packed, pairs, values, slots)
+        marked = 2 * n_filled < n_bins
         if marked:
             mark_bins(indptr, row_bins, own, marks)
         low, end = offsets[positions[i] // 2], offsets[positions[i] // 2 + 1]
@@ -228,16 +242,14 @@ def share_nodes(
 ):  # fmt: skip
     """Builds the child of split k that is to be built, and those of all that follow, as build_nodes does, and shares their
     parents' histograms out (kernels.open_nodes.add_sums); returns the split to go on with, or MISFIT."""
-    n_rows, n_stored, n_bins = len(indptr) - 1, len(row_bins), int64(bin_offsets[-1])
+    n_bins = int64(bin_offsets[-1])
     for i in range(k, len(spans)):
         own = rows[spans[i, 0] : spans[i, 1]]
         pairs = needs_pairs(sums[i, SIZE], sums[i, HESS])
         slots = acc[: n_bins << int64(pairs)]
-        about = len(own) * n_stored // max(1, n_rows)
-        by_bins = is_by_bins(about, n_stored, n_bins)
-        _build(indptr, row_bins, posting_offsets, posting_rows, own, packed, by_bins, pairs, values, slots)
+        n_filled = _build(indptr, row_bins, posting_offsets, posting_rows, own, packed, pairs, values, slots)
         done = add_sums(memory, used, parents, built_left, i, slots, sums[i], least, nodes)
-        if not by_bins and 16 * about < n_bins:
+        if 16 * n_filled < n_bins:
             clear(indptr, row_bins, own, 1 + int64(pairs), slots)
         else:
             slots[:] = 0

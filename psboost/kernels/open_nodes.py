@@ -55,23 +55,29 @@ def _make_child(memory, used, parent, grad, hess, size, child):
 
 
 @inline
-def _make_rest(parent, child, rest):
-    """What is the parent's and not the child's takes the parent's place."""
+def _make_rest(parent, child, rest, forms):
+    """What is the parent's and not the child's takes the parent's place. `forms` (OUT): whether the parent's sums are in
+    pairs, the child's, the rest's; returns whether that can be: the parent's are the widest."""
     for field in range(PAIRS):
         rest[field] = parent[field]
     rest[GRAD], rest[HESS] = parent[GRAD] - child[GRAD], parent[HESS] - child[HESS]
     unknown = parent[SIZE] < 0 or child[SIZE] < 0
     rest[SIZE] = UNKNOWN if unknown else parent[SIZE] - child[SIZE]
     rest[PAIRS] = needs_pairs(rest[SIZE], rest[HESS])
+    forms[0], forms[1], forms[2] = parent[PAIRS] != 0, child[PAIRS] != 0, rest[PAIRS] != 0
+    return forms[0] or not (forms[1] or forms[2])
 
 
 @inline
-def _end(used, n_features, n_bins, rest_features, rest_bins, child, rest):
-    """Both children have as many features and bins; behind the child's the memory is free."""
-    child[N_FEATURES], child[N_BINS], rest[N_FEATURES], rest[N_BINS] = n_features, n_bins, rest_features, rest_bins
-    used[0] += n_features + 1
-    used[1] += n_bins
-    used[2] += n_bins << child[PAIRS]
+def _end(used, of_child, of_rest, counts, child, rest):
+    """Notes what share_out wrote: features of both children, and whether sums were no part of their parent's, in which case
+    False is returned. Behind the child's the memory is free."""
+    child[N_FEATURES], child[N_BINS] = counts[0], of_child.starts[counts[0]]
+    rest[N_FEATURES], rest[N_BINS] = counts[1], of_rest.starts[counts[1]]
+    used[0] += child[N_FEATURES] + 1
+    used[1] += child[N_BINS]
+    used[2] += child[N_BINS] << child[PAIRS]
+    return counts[2] == 0
 
 
 @kernel(int64(NODE_HISTOGRAM, OUT[int64], OUT2[int64], IN[uint8], int64, IN[int64], IN[int64], int64, OUT2[int64]))
@@ -88,16 +94,11 @@ def add_sums(memory, used, parents, built_left, k, acc, total, least, nodes):
     forms, counts = np.zeros(3, np.bool_), np.zeros(3, np.int64)
     if not _make_child(memory, used, parent, total[0], total[1], total[2], child):
         return k
-    _make_rest(parent, child, rest)
-    forms[0], forms[1], forms[2] = parent[PAIRS] != 0, child[PAIRS] != 0, rest[PAIRS] != 0
-    if (forms[1] or forms[2]) and not forms[0]:
+    if not _make_rest(parent, child, rest, forms):
         return int64(MISFIT)
     of_parent, of_child = histogram_of(memory, parent), histogram_of(memory, child)
     share_out(of_parent, acc, forms, least, of_child, counts)
-    if counts[2] != 0:
-        return int64(MISFIT)
-    _end(used, counts[0], of_child.starts[counts[0]], counts[1], of_parent.starts[counts[1]], child, rest)
-    return k + 1
+    return k + 1 if _end(used, of_child, of_parent, counts, child, rest) else int64(MISFIT)
 
 
 @kernel(
@@ -119,16 +120,13 @@ def add_lists(memory, used, parents, built_left, first, bins, grads, hesses, lis
         child, rest = nodes[2 * k + 1 - left], nodes[2 * k + left]
         if not _make_child(memory, used, parent, totals[k, 0], totals[k, 1], totals[k, 2], child):
             return k
-        _make_rest(parent, child, rest)
-        forms[0], forms[1], forms[2] = parent[PAIRS] != 0, child[PAIRS] != 0, rest[PAIRS] != 0
-        if (forms[1] or forms[2]) and not forms[0]:
+        if not _make_rest(parent, child, rest, forms):
             return int64(MISFIT)
         of_parent, of_child = histogram_of(memory, parent), histogram_of(memory, child)
         slots = acc if forms[1] else acc[: len(acc) // 2]
         share_out_lists(of_parent, NodeLists(bins, grads, hesses, lists[k]), forms, slots, least, of_child, counts)
-        if counts[2] != 0:
+        if not _end(used, of_child, of_parent, counts, child, rest):
             return int64(MISFIT)
-        _end(used, counts[0], of_child.starts[counts[0]], counts[1], of_parent.starts[counts[1]], child, rest)
     return int64(len(parents))
 
 
