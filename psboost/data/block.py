@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from psboost.data import zeros
-from psboost.data.columns import MAX_INT32, AnyColumns, SortedColumns
+from psboost.data.columns import MAX_INT32, AnyColumns, Columns, SortedColumns
 from psboost.data.sketches import CutPoints
 from psboost.errors import DataError
 from psboost.kernels import binning as kernels
@@ -159,36 +159,36 @@ def build_block(
         "n_cuts": np.diff(cut_points.offsets).astype(np.int32),
         "zero_bin": np.full(n_known, -1, np.int32) if is_missing else zero_bins_of(cut_points),
     }
-    pieces = _postings(columns, cut_points, begin, zeros.keeps_nan(zero_as_missing))
+    pieces = _pieces(columns, cut_points, begin)
     if dense is None:
         few_bins = np.diff(shared["bin_offsets"]).max(initial=0) < MAX_CELL
         dense = few_bins and columns.n_stored(begin, begin + n_known) > DENSE_FILL * columns.n_rows * n_known
-    return _dense_block(pieces, shared) if dense else _sparse_block(pieces, shared, not isinstance(columns, SortedColumns))
+    make = _dense_block if dense else _sparse_block
+    return make(pieces, zeros.keeps_nan(zero_as_missing), shared)
 
 
-def _postings(columns: AnyColumns, cut_points: CutPoints, first: int, keep_nan: bool) -> Iterator[tuple]:
-    """(first feature, bin_offsets, posting_offsets, posting_rows) of some features after the others, numbered from 0."""
+def _pieces(columns: AnyColumns, cut_points: CutPoints, first: int) -> Iterator[tuple[int, Columns, CutPoints]]:
+    """Some features after the others: the first one, numbered from 0, what is stored of them, and their cut points."""
     for begin, end in columns.groups(first, first + len(cut_points.has_missing)):
-        part, points = columns.part(begin, end), cut_points.part(begin - first, end - first)
-        bin_offsets = bin_offsets_of(points)
-        posting_offsets = np.zeros(int(bin_offsets[-1]) + 1, np.int64)
-        posting_rows = np.empty(len(part.rows), np.int32)
-        run = kernels.bin_sorted if isinstance(part, SortedColumns) else kernels.bin_columns
-        n_kept = run(
-            part.offsets, part.rows, part.values, points.offsets, points.cuts, bin_offsets, keep_nan,
-            posting_offsets, posting_rows,
-        )  # fmt: skip
-        yield begin - first, bin_offsets, posting_offsets, posting_rows[:n_kept]
+        yield begin - first, columns.part(begin, end), cut_points.part(begin - first, end - first)
 
 
-def _sparse_block(pieces: Iterator[tuple], shared: dict, rows_ascend: bool) -> SparseBlock:
-    n_rows, n_bins = shared["n_rows"], int(shared["bin_offsets"][-1])
+def _sparse_block(pieces: Iterator[tuple[int, Columns, CutPoints]], keep_nan: bool, shared: dict) -> SparseBlock:
+    n_rows, n_bins, rows_ascend = shared["n_rows"], int(shared["bin_offsets"][-1]), True
     posting_offsets, parts, n_kept = np.zeros(n_bins + 1, np.int64), [np.empty(0, np.int32)], 0
-    for first, _, offsets, rows in pieces:
+    for first, part, points in pieces:
+        is_sorted, of_part = isinstance(part, SortedColumns), bin_offsets_of(points)
+        offsets, rows = np.zeros(int(of_part[-1]) + 1, np.int64), np.empty(len(part.rows), np.int32)
+        run = kernels.bin_sorted if is_sorted else kernels.bin_columns
+        n_of_part = run(
+            part.offsets, part.rows, part.values, points.offsets, points.cuts, of_part, keep_nan, offsets, rows
+        )
         at = int(shared["bin_offsets"][first])
         posting_offsets[at + 1 : at + len(offsets)] = n_kept + offsets[1:]
-        parts.append(rows.copy() if rows.base is not None and len(rows) < len(rows.base) else rows)
-        n_kept += len(rows)
+        parts.append(rows if n_of_part == len(rows) else rows[:n_of_part].copy())
+        n_kept += n_of_part
+        rows_ascend &= not is_sorted
+        del part  # before the next one is made
     posting_rows = parts[1] if len(parts) == 2 else np.concatenate(parts)
     indptr = np.zeros(n_rows + 1, np.int64)
     kernels.count_rows(posting_rows, indptr[1:])
@@ -201,15 +201,18 @@ def _sparse_block(pieces: Iterator[tuple], shared: dict, rows_ascend: bool) -> S
     )  # fmt: skip
 
 
-def _dense_block(pieces: Iterator[tuple], shared: dict) -> DenseBlock:
+def _dense_block(pieces: Iterator[tuple[int, Columns, CutPoints]], keep_nan: bool, shared: dict) -> DenseBlock:
     n_rows, bin_offsets = shared["n_rows"], shared["bin_offsets"]
     columns, stride = np.empty((len(bin_offsets) - 1, n_rows), np.uint8), 1
-    for first, offsets, posting_offsets, posting_rows in pieces:
-        some_absent = np.diff(posting_offsets[offsets]) < n_rows
-        stride = max(stride, int((np.diff(offsets) + some_absent).max(initial=0)))
+    for first, part, points in pieces:
+        of_part, counts = bin_offsets_of(points), np.empty(len(points.has_missing), np.int64)
+        held = part.offsets, part.rows, part.values, points.offsets, points.cuts, of_part, keep_nan, first
+        dense_kernels.fill_columns(*held, columns, counts)
+        stride = max(stride, int((np.diff(of_part) + (counts < n_rows)).max(initial=0)))
         if stride > 1 + np.iinfo(columns.dtype).max:
             columns = columns.astype(np.uint16)
-        dense_kernels.fill_columns(posting_offsets, posting_rows, offsets, first, columns)
+            dense_kernels.fill_columns(*held, columns, counts)
+        del part, held  # before the next one is made
     cells = np.empty(columns.size, columns.dtype)
     dense_kernels.interleave(columns, cells)
     return DenseBlock(**shared, cells=cells, columns=columns, stride=stride)

@@ -7,7 +7,23 @@
 """
 
 from psboost.kernels.ascending import first_from
-from psboost.kernels.compile import IN, IN2, OUT, OUT2, inline, int32, int64, kernel, uint8, uint16, uint64, void
+from psboost.kernels.binning import find_bin
+from psboost.kernels.compile import (
+    IN,
+    IN2,
+    OUT,
+    OUT2,
+    boolean,
+    float32,
+    inline,
+    int32,
+    int64,
+    kernel,
+    uint8,
+    uint16,
+    uint64,
+    void,
+)
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import load_word, prefetch
 from psboost.kernels.words import count_ones, lowest_one
@@ -22,16 +38,31 @@ _ROWS_AT_ONCE = uint64(2048)
 _FEW = 1024  # rows: if no more fit one slot, moving what they come to takes longer than they do
 
 
-@kernel([void(IN[int64], IN[int32], IN[int32], int64, OUT2[code]) for code in _CODES])
-def fill_columns(posting_offsets, posting_rows, bin_offsets, first_feature, columns):
-    """Writes columns[first_feature ..] (n_features, n_rows), from the rows of their bins; bin_offsets of these features."""
-    for f in range(len(bin_offsets) - 1):
-        column = columns[first_feature + f]
-        column[:] = bin_offsets[f + 1] - bin_offsets[f]
-        for b in range(bin_offsets[f], bin_offsets[f + 1]):
-            code = b - bin_offsets[f]
-            for k in range(uint64(posting_offsets[b]), uint64(posting_offsets[b + 1])):
-                column[uint64(posting_rows[k])] = code
+@kernel(
+    [
+        void(
+            IN[int64], IN[int32], IN[float32], IN[int64], IN[float32], IN[int32], boolean, int64, OUT2[code], OUT[int64]
+        )
+        for code in _CODES
+    ]
+)  # fmt: skip
+def fill_columns(offsets, rows, values, cut_offsets, cuts, bin_offsets, keep_nan, first_feature, columns, counts):
+    """Writes columns[first_feature ..] (n_features, n_rows), from columns of values; kernels.binning.bin_columns says which
+    of these are left out. `counts` (OUT): how many of each column are not. What does not fit a cell is cut off."""
+    for f in range(len(offsets) - 1):
+        column, n_bins = columns[first_feature + f], int64(bin_offsets[f + 1] - bin_offsets[f])
+        first_cut, end_cut = cut_offsets[f], cut_offsets[f + 1]
+        column[:] = n_bins
+        counts[f] = 0
+        if first_cut == end_cut:
+            continue
+        nan_bin = n_bins - 1 if n_bins > end_cut - first_cut or keep_nan else int64(-1)
+        for k in range(uint64(offsets[f]), uint64(offsets[f + 1])):
+            value = values[k]
+            bin_ = nan_bin if value != value else find_bin(cuts, first_cut, end_cut, value)
+            if bin_ >= 0:
+                column[uint64(rows[k])] = bin_
+                counts[f] += 1
 
 
 @kernel([void(IN2[code], OUT[code]) for code in _CODES])

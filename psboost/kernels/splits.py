@@ -24,7 +24,7 @@ from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import GRAD, HESS, PAIRS, histogram_of
 
 # rule (float64): what a unit of grad and of hess is worth, and the regularisation
-GRAD_STEP, HESS_STEP, REG_LAMBDA, REG_ALPHA, MIN_GAIN, GAMMA, N_RULE = range(7)
+GRAD_STEP, HESS_STEP, REG_LAMBDA, REG_ALPHA, MIN_GAIN, GAMMA = range(6)
 # A proposal (int64, one a row): the best split of an open node, and the node's sums. FEATURE is the user's number, or -1:
 # there is no split, and all others but the sums are 0. SHARD is the feature shard, LOCAL the feature's number and BIN in it.
 FEATURE, SHARD, LOCAL, BIN, DEFAULT_LEFT, LEFT_GRAD, LEFT_HESS, NODE_GRAD, NODE_HESS, N_PROPOSED = range(10)

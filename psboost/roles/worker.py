@@ -135,7 +135,7 @@ class Worker(Role):
         labels = [self._labels(source, self._span(source), part) for source, part in zip(sources, parts, strict=True)]
         return Shard(
             n_train=parts[0].columns.n_rows,
-            labels=np.concatenate(labels),
+            labels=labels[0] if len(labels) == 1 else np.concatenate(labels),
             weights=_weights(parts[0]),
             whole_weights=None if parts[0].weights is None else self._whole_weights(deal, parts[0].weights),
             columns=stack_columns([part.columns for part in parts]),
