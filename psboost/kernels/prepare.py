@@ -11,12 +11,13 @@ from tempfile import TemporaryDirectory
 from psboost.cores import n_cores
 from psboost.kernels import CACHE_FOLDER
 
+# A module comes some time after those whose kernels its own call: what two processes want at once, both compile.
 JOBS = {
     "train": (
-        "binning", "cells", "columns", "dealing", "dense", "gradients", "histograms", "links",
-        "node_builds", "node_histograms", "open_nodes", "packing", "routing", "splits", "summaries",
+        "histograms", "node_histograms", "summaries", "splits", "binning", "open_nodes", "dense", "packing", "node_builds",
+        "columns", "routing", "cells", "gradients", "dealing", "links",
     ),
-    "send": ("bitvectors", "chunks", "classes", "histogram_streams", "pairs"),
+    "send": ("classes", "pairs", "bitvectors", "chunks", "histogram_streams"),
     "predict": ("cells", "exits", "links", "scoring", "walking"),
     "parse": ("svmlight",),
 }  # fmt: skip
@@ -77,14 +78,14 @@ def _compile(modules: list[str]) -> None:
 
 
 def compile_some(modules: list[str], folder: str | None = None) -> None:
-    """Compiles the kernels of these modules, but for those that another process has claimed in `folder`."""
+    """Compiles the kernels of these modules, but for modules that another process has claimed in `folder`."""
     for module in modules:
-        for name, kernel in kernels_of(module):
-            try:
-                if folder is not None:
-                    (Path(folder) / f"{module}.{name}").touch(exist_ok=False)
-            except FileExistsError:
-                continue
+        try:
+            if folder is not None:
+                (Path(folder) / module).touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        for _, kernel in kernels_of(module):
             kernel.load()
 
 

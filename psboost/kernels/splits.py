@@ -333,4 +333,6 @@ def keep_better(proposals, gains, best, best_gains):
             better |= ties and proposals[i, column] < best[i, column]
             ties &= proposals[i, column] == best[i, column]
         if better:
-            best[i], best_gains[i] = proposals[i], gains[i]
+            best_gains[i] = gains[i]
+            for column in range(N_PROPOSED):  # one by one: an array at once takes two seconds to compile
+                best[i, column] = proposals[i, column]

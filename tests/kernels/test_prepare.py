@@ -88,16 +88,15 @@ def test_threads_may_call_a_kernel_first_at_the_same_time():
         assert list(pool.map(thrice, range(8))) == [3 * i for i in range(8)]
 
 
-def test_a_kernel_is_compiled_by_who_claims_it_first(tmp_path):
-    (tmp_path / "links.logit").touch()
-    logit, logistic = (kernel for _, kernel in prepare.kernels_of("links"))
+def test_a_module_is_compiled_by_who_claims_it_first(tmp_path):
+    (tmp_path / "dealing").touch()
     loaded = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Kernel, "load", lambda kernel: loaded.append(kernel.py_func.__name__))
-        prepare.compile_some(["links"], str(tmp_path))
-        prepare.compile_some(["links"], str(tmp_path))
-    assert loaded == ["logistic"]
-    assert {path.name for path in tmp_path.iterdir()} == {"links.logit", "links.logistic"}
+        prepare.compile_some(["dealing", "links"], str(tmp_path))
+        prepare.compile_some(["dealing", "links"], str(tmp_path))
+    assert loaded == ["logit", "logistic"]
+    assert {path.name for path in tmp_path.iterdir()} == {"dealing", "links"}
 
 
 def test_every_kernel_is_of_a_job():
