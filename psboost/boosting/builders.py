@@ -86,10 +86,10 @@ class NodeRows(NamedTuple):
             return sums
 
         sums, *others = side_by_side(sum_some, range(n_chunks))
+        added, most = sums[:, : node_builds.MOST_GRAD], sums[:, node_builds.MOST_GRAD :]
         for of_chunk in others:
-            most = np.maximum(sums, of_chunk)
-            sums += of_chunk
-            sums[:, node_builds.MOST_GRAD :] = most[:, node_builds.MOST_GRAD :]
+            added += of_chunk[:, : node_builds.MOST_GRAD]
+            np.maximum(most, of_chunk[:, node_builds.MOST_GRAD :], out=most)
         return NodeRows(rows, spans, sums)
 
     @property

@@ -134,6 +134,12 @@ def find_bin(cuts, begin, end, value):
     return low - begin
 
 
+@inline
+def missing_bin(n_bins, n_cuts, keep_nan):
+    """The bin of a feature's NaNs: the one behind the numeric ones or, with keep_nan, the last of these; -1 for none."""
+    return n_bins - 1 if n_bins > n_cuts or keep_nan else np.int64(-1)
+
+
 @kernel(void(IN[int64], IN[float32], OUT[int32]))
 def find_zero_bins(cut_offsets, cuts, zero_bins):
     """The bin of 0.0 in each feature; -1 for a feature without cuts."""
@@ -177,7 +183,7 @@ def bin_columns(
         n_bins = np.int64(bin_offsets[f + 1]) - first_bin
         if n_cuts == 0:
             continue
-        nan_bin = n_bins - 1 if n_bins > n_cuts or keep_nan else np.int64(-1)
+        nan_bin = missing_bin(n_bins, n_cuts, keep_nan)
         if n_bins == 1:
             for i in range(begin, end):
                 if nan_bin >= 0 or not np.isnan(values[i]):
@@ -223,7 +229,7 @@ def bin_sorted(
                 written += 1
                 at += 1
             posting_offsets[first_bin + bin_ + 1] = written
-        if end_bin - first_bin > end_cut - first_cut or keep_nan:
+        if missing_bin(end_bin - first_bin, end_cut - first_cut, keep_nan) >= 0:
             for i in range(at, end):
                 posting_rows[written] = rows[i]
                 written += 1

@@ -7,7 +7,7 @@
 """
 
 from psboost.kernels.ascending import first_from
-from psboost.kernels.binning import find_bin
+from psboost.kernels.binning import find_bin, missing_bin
 from psboost.kernels.compile import (
     IN,
     IN2,
@@ -56,7 +56,7 @@ def fill_columns(offsets, rows, values, cut_offsets, cuts, bin_offsets, keep_nan
         counts[f] = 0
         if first_cut == end_cut:
             continue
-        nan_bin = n_bins - 1 if n_bins > end_cut - first_cut or keep_nan else int64(-1)
+        nan_bin = missing_bin(n_bins, end_cut - first_cut, keep_nan)
         for k in range(uint64(offsets[f]), uint64(offsets[f + 1])):
             value = values[k]
             bin_ = nan_bin if value != value else find_bin(cuts, first_cut, end_cut, value)

@@ -136,7 +136,7 @@ def _build(indptr, row_bins, posting_offsets, posting_rows, own, packed, pairs, 
     n_rows, n_stored, n_bins = len(indptr) - 1, len(row_bins), len(posting_offsets) - 1
     about = len(own) * n_stored // max(1, n_rows)
     by_bins = about * (1 if n_bins < _FEW_BINS else 4) >= n_stored
-    if by_bins and len(own) == len(indptr) - 1:
+    if by_bins and len(own) == n_rows:
         build_by_bins(posting_offsets, posting_rows, packed, pairs, slots)
     elif by_bins:
         for row in own:
@@ -176,7 +176,7 @@ def _clear_marked(marks, pairs, acc):
     ]
 )  # fmt: skip
 def sum_node(indptr, row_bins, posting_offsets, posting_rows, bin_offsets, rows, spans, sums, packed, values, acc):
-    """The sums of the first node in `acc`, which build_nodes finds all 0 again."""
+    """The sums of the first node, in `acc`, which was all 0 and has to be so again before more nodes are built."""
     pairs = needs_pairs(sums[0, SIZE], sums[0, HESS])
     slots = acc[: int64(bin_offsets[-1]) << int64(pairs)]
     _build(indptr, row_bins, posting_offsets, posting_rows, rows[spans[0, 0] : spans[0, 1]], packed, pairs, values, slots)
