@@ -2,9 +2,11 @@
 
 import numpy as np
 
-from psboost.kernels.compile import IN, OUT, boolean, float32, float64, inline, int32, int64, kernel, void
+from psboost.kernels.compile import IN, OUT, boolean, float32, float64, inline, int32, int64, kernel, uint64, void
 
 FLOAT_MAX = np.float32(np.finfo(np.float32).max)
+SEARCHED = 1024  # values at once: what is known of them stays in the cache from one step of the search to the next
+_1 = np.uint64(1)
 
 
 @kernel(void(IN[int64], IN[float32], IN[int64], OUT[int64], OUT[float32], OUT[int64]))
@@ -135,6 +137,28 @@ def find_bin(cuts, begin, end, value):
 
 
 @inline
+def find_bins(cuts, begin, end, values, first, last, nan_bin, found):
+    """The same of values[first:last], in found[: last - first] (OUT); NaN fall in `nan_bin`.
+
+    All searches take a step together: none waits for the one before it, and the compiler makes vectors of them.
+    """
+    for low in range(first, last, SEARCHED):
+        high, to, n = min(low + SEARCHED, last), low - first, end - 1 - begin
+        for i in range(high - low):
+            found[to + i] = 0
+        while n > 0:
+            half = (n + 1) >> 1
+            middle = uint64(begin + half) - _1
+            for i in range(uint64(high - low)):
+                is_right = cuts[middle + uint64(found[uint64(to) + i])] <= values[uint64(low) + i]
+                found[uint64(to) + i] += int32(half) if is_right else int32(0)
+            n -= half
+        for i in range(high - low):
+            if np.isnan(values[low + i]):
+                found[to + i] = nan_bin
+
+
+@inline
 def missing_bin(n_bins, n_cuts, keep_nan):
     """The bin of a feature's NaNs: the one behind the numeric ones or, with keep_nan, the last of these; -1 for none."""
     return n_bins - 1 if n_bins > n_cuts or keep_nan else np.int64(-1)
@@ -192,10 +216,9 @@ def bin_columns(
             posting_offsets[first_bin + 1] = written
             continue
         cursors[: n_bins + 1] = 0
-        for i in range(begin, end):
-            bin_ = nan_bin if np.isnan(values[i]) else find_bin(cuts, first_cut, end_cut, values[i])
-            found[i - begin] = bin_
-            cursors[bin_ + 1] += 1  # of those left out, in cursors[0]
+        find_bins(cuts, first_cut, end_cut, values, begin, end, nan_bin, found)
+        for i in range(end - begin):
+            cursors[found[i] + 1] += 1  # of those left out, in cursors[0]
         cursors[0] = written
         for bin_ in range(n_bins):
             cursors[bin_ + 1] += cursors[bin_]

@@ -6,8 +6,10 @@
     stride  more than the greatest cell: a feature's sums lie at f * stride + cell of a wide accumulator
 """
 
+import numpy as np
+
 from psboost.kernels.ascending import first_from
-from psboost.kernels.binning import find_bin, missing_bin
+from psboost.kernels.binning import SEARCHED, find_bins, missing_bin
 from psboost.kernels.compile import (
     IN,
     IN2,
@@ -49,6 +51,7 @@ _FEW = 1024  # rows: if no more fit one slot, moving what they come to takes lon
 def fill_columns(offsets, rows, values, cut_offsets, cuts, bin_offsets, keep_nan, first_feature, columns, counts):
     """Writes columns[first_feature ..] (n_features, n_rows), from columns of values; kernels.binning.bin_columns says which
     of these are left out. `counts` (OUT): how many of each column are not. What does not fit a cell is cut off."""
+    found = np.empty(SEARCHED, np.int32)
     for f in range(len(offsets) - 1):
         column, n_bins = columns[first_feature + f], int64(bin_offsets[f + 1] - bin_offsets[f])
         first_cut, end_cut = cut_offsets[f], cut_offsets[f + 1]
@@ -57,12 +60,13 @@ def fill_columns(offsets, rows, values, cut_offsets, cuts, bin_offsets, keep_nan
         if first_cut == end_cut:
             continue
         nan_bin = missing_bin(n_bins, end_cut - first_cut, keep_nan)
-        for k in range(uint64(offsets[f]), uint64(offsets[f + 1])):
-            value = values[k]
-            bin_ = nan_bin if value != value else find_bin(cuts, first_cut, end_cut, value)
-            if bin_ >= 0:
-                column[uint64(rows[k])] = bin_
-                counts[f] += 1
+        for first in range(offsets[f], offsets[f + 1], SEARCHED):
+            last = min(first + SEARCHED, offsets[f + 1])
+            find_bins(cuts, first_cut, end_cut, values, first, last, nan_bin, found)
+            for k in range(last - first):
+                if found[k] >= 0:
+                    column[rows[first + k]] = found[k]
+                    counts[f] += 1
 
 
 @kernel([void(IN2[code], OUT[code]) for code in _CODES])

@@ -192,6 +192,11 @@ def test_values_and_their_bins_agree_with_the_cut_points(kind, zero_as_missing):
             else:
                 assert value < own[b]
                 assert b == 0 or value >= own[b - 1]
+    dense = build_block(columns, points, zero_as_missing, dense=True)
+    cells = dense.cells.reshape(n_rows, n_features)
+    held_rows, held = np.nonzero(cells < np.diff(dense.bin_offsets))
+    np.testing.assert_array_equal(dense.bin_offsets[held] + cells[held_rows, held], block.bins)
+    np.testing.assert_array_equal(np.bincount(held_rows, minlength=n_rows), np.diff(block.indptr))
     known = np.diff(points.offsets) > 0
     assert len(block.bins) == np.count_nonzero(stored[:, known])
     train = np.diff(block.posting_offsets)
