@@ -40,7 +40,7 @@ def test_the_defaults_are_xgboosts():
     assert (params.max_depth, params.max_bin) == (6, 256)
     assert (params.reg_lambda, params.reg_alpha, params.gamma, params.min_child_weight) == (1, 0, 0, 1)
     assert (params.base_score, params.zero_as_missing) == (None, None)
-    assert (params.grad_bits, params.sketch) == (None, "kll")
+    assert (params.grad_bits, params.sketch) == (None, "weighted")
     assert Parameters.from_dict({}) == params
 
 

@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--features", type=int, default=3_200_000)
     parser.add_argument("--min-rows", type=int, default=4, help="leave out features stored in fewer rows")
     parser.add_argument("--max-bin", type=int, default=256)
-    parser.add_argument("--kind", choices=("kll", "exact", "weighted"), default="kll")
+    parser.add_argument("--kind", choices=("weighted", "exact", "kll"), default="weighted")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()

@@ -68,10 +68,10 @@ class Parameters:
         optional="false for dense data; for sparse data and files unstored if the training data store a zero, else true",
     )
     sketch: str = define(
-        "kll",
-        OneOf(("kll", "exact", "weighted")),
-        "how cut points are found: by random sketches, by all values, or by summaries of few bytes that weigh rows and come "
-        "out the same every time",
+        "weighted",
+        OneOf(("weighted", "exact", "kll")),
+        "how cut points are found: by summaries of few bytes that weigh rows and come out the same every time, by all "
+        "values, or by random sketches",
     )
     sketch_every: int = define(
         0,

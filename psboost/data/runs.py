@@ -28,13 +28,10 @@ class Runs:
 
     @staticmethod
     def of(held: dict[int, tuple[np.ndarray, np.ndarray]], n_features: int) -> "Runs":
-        """Runs of the few features in `held` (ascending: value, count), and of no others."""
-        offsets = np.zeros(n_features + 1, np.int64)
-        for feature, (values, _) in held.items():
-            offsets[feature + 1] = len(values)
-        np.cumsum(offsets, out=offsets)
-        values = np.concatenate([values for values, _ in held.values()])
-        return Runs(offsets, values, np.concatenate([counts for _, counts in held.values()]))
+        """Runs of the few features in `held` (ascending: values, which ascend, and their counts), and of no others."""
+        values, counts = (np.concatenate(arrays) for arrays in zip(*held.values(), strict=True))
+        offsets = np.cumsum([0, *(len(values) for values, _ in held.values())])
+        return Runs(offsets, values, counts).among(np.array(list(held)), n_features)
 
     @staticmethod
     def add(pieces: list["Runs"]) -> "Runs":
@@ -46,6 +43,8 @@ class Runs:
         cursors = offsets[:-1].copy()
         for piece in pieces:
             kernels.append_runs(piece.offsets, piece.values, piece.counts, cursors, values, counts)
+        if np.count_nonzero([np.diff(piece.offsets) for piece in pieces], axis=0).max(initial=0) <= 1:
+            return Runs(offsets, values, counts)  # no feature is in two of them
         places = (np.arange(offsets[-1]) - np.repeat(offsets[:-1], np.diff(offsets))).astype(np.int32)
         sort_columns(offsets, places, values)
         added, sums = np.empty_like(offsets), np.empty_like(counts)
@@ -63,6 +62,12 @@ class Runs:
             np.concatenate([np.empty(0, np.float32), *(piece.values for piece in pieces)]),
             np.concatenate([np.empty(0, np.int64), *(piece.counts for piece in pieces)]),
         )
+
+    def among(self, features: np.ndarray, n_features: int) -> "Runs":
+        """These as the runs of `features`, which ascend, among n_features of which the others have none."""
+        offsets = np.zeros(n_features + 1, np.int64)
+        offsets[features + 1] = np.diff(self.offsets)
+        return Runs(np.cumsum(offsets), self.values, self.counts)
 
     def without(self, features) -> "Runs":
         """These runs less those of `features`."""

@@ -1,24 +1,25 @@
 """Knows how to summarise, merge and cut the values of features; does not know sockets, roles or bins of rows.
 
-A feature of few distinct values is held as exact runs (value, count); only one of many pays for a sketch: KLL, which
-takes 1 KB or more however little it holds, is random and takes no weights, or a weighted summary (data.weighted), which is
-the same for the same rows. This is the only file that imports datasketches.
+A feature of few distinct values is held as exact runs (value, count); only one of many pays for a sketch: a weighted summary
+(data.weighted), which is the same for the same rows, or KLL, which takes 1 KB or more however little it holds, is random and
+takes no weights. This is the only file that imports datasketches.
 """
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 import numpy as np
 from datasketches import kll_floats_sketch
 
 from psboost.data import zeros
-from psboost.data.columns import AnyColumns, Columns, sort_columns
+from psboost.data.columns import GROUP_CELLS, AnyColumns, Columns, SortedColumns, sort_columns
 from psboost.data.runs import UINTS, Runs, ascends_in, narrow, require, total, values_ascend
-from psboost.data.weighted import Summaries, weigh
+from psboost.data.weighted import Summaries, count, weigh
 from psboost.errors import DataError, ParameterError, ProtocolError
 from psboost.kernels import binning as kernels
 from psboost.kernels.columns import find_runs, prefix_ends
 
-KINDS = ("kll", "exact", "weighted")
+KINDS = ("kll", "exact", "weighted")  # as messages number them
 RUNS_PER_BIN = 16  # exact runs are kept up to so many for each of max_bin: twice the size of a KLL sketch
 ENTRIES_PER_BIN = 8  # that a weighted summary keeps, as many as XGBoost's (WQSketch::kFactor): ranks are right to 1/8 bin
 _MAX_K = 65535  # datasketches' bound
@@ -110,7 +111,7 @@ class Sketches:
 
     @staticmethod
     def summarise(
-        columns: AnyColumns, begin: int, end: int, n_count_rows: int, *, max_bin: int, kind: str = "kll", weights=None
+        columns: AnyColumns, begin: int, end: int, n_count_rows: int, *, max_bin: int, kind: str, weights=None
     ) -> "Sketches":
         """What rows [0, n_count_rows) hold of features [begin, end), which are numbered from 0 here.
 
@@ -121,23 +122,24 @@ class Sketches:
         if max_bin < 2:
             raise ParameterError(f"max_bin is {max_bin}: use at least 2")
         n_count_rows = min(n_count_rows, columns.n_rows)
-        if kind == "weighted":
+        of_rows = None
+        if kind == "weighted" and (weights is not None or isinstance(columns, SortedColumns)):
             of_rows = np.zeros(columns.n_rows, np.int64)
             of_rows[:n_count_rows] = 1 if weights is None else weights
         parts = []
         for group in columns.groups(begin, end):
             part = columns.part(*group)
-            if kind == "weighted":
-                parts.append(Sketches._weigh(part, of_rows, max_bin))
+            if of_rows is None:
+                parts.append(Sketches._count(part, n_count_rows, max_bin, kind))
             else:
-                parts.append(Sketches._of_part(part, n_count_rows, max_bin, kind))
+                parts.append(Sketches._weigh(part, of_rows, max_bin))
         if len(parts) == 1:
             return parts[0]
         first_features = np.cumsum([0, *(part.n_features for part in parts)]).tolist()
         return Sketches(
             max_bin,
             kind,
-            int(of_rows.sum()) if kind == "weighted" else n_count_rows,
+            n_count_rows if of_rows is None else int(of_rows.sum()),
             Runs.join([part.runs for part in parts]),
             np.concatenate([np.empty(0, np.int64), *(part.n_missing for part in parts)]),
             {at + f: kll for at, part in zip(first_features, parts, strict=False) for f, kll in part.klls.items()},
@@ -151,7 +153,8 @@ class Sketches:
         return Sketches(max_bin, "weighted", int(weights.sum()), runs, missing, summaries=summaries)
 
     @staticmethod
-    def _of_part(columns: Columns, n_count_rows: int, max_bin: int, kind: str) -> "Sketches":
+    def _count(columns: Columns, n_count_rows: int, max_bin: int, kind: str) -> "Sketches":
+        """What rows that weigh 1 each hold; only features of many values are put in order."""
         starts = columns.offsets[:-1]
         if n_count_rows >= columns.n_rows:
             ends = columns.offsets[1:]
@@ -159,28 +162,40 @@ class Sketches:
             ends = np.empty(columns.n_features, np.int64)
             prefix_ends(columns.offsets, columns.rows, n_count_rows, ends)
         lengths = ends - starts
-        room = int(np.minimum(lengths, most_runs(max_bin)).sum())  # most of it is never touched
+        few = most_entries(max_bin) if kind == "weighted" else most_runs(max_bin)
+        room = int(np.minimum(lengths, few).sum())  # most of it is never touched
         values, counts = np.empty(room, np.float32), np.empty(room, np.int64)
         offsets = np.empty(columns.n_features + 1, np.int64)
         n_missing = np.empty(columns.n_features, np.int64)
-        find_runs(starts, ends, columns.values, most_runs(max_bin), offsets, values, counts, n_missing)
+        find_runs(starts, ends, columns.values, few, offsets, values, counts, n_missing)
         n_runs = offsets[-1]
-        runs = Runs(offsets, values[:n_runs].copy(), counts[:n_runs].copy())
-
-        klls, exact = {}, {}
+        sketches = Sketches(
+            max_bin, kind, n_count_rows, Runs(offsets, values[:n_runs].copy(), counts[:n_runs].copy()), n_missing
+        )
         many = np.flatnonzero((np.diff(offsets) == 0) & (lengths > n_missing))
-        for feature in many.tolist():
-            held = columns.values[starts[feature] : ends[feature]]
-            if n_missing[feature]:
-                held = held[~np.isnan(held)]
-            if kind == "exact":
-                exact[feature] = np.unique(held, return_counts=True)
+        if len(many) == 0:
+            return sketches
+        runs, summaries, firsts, klls = [], [], [], {}
+        for first, last in _groups(lengths[many]):
+            held = [np.sort(columns.values[starts[feature] : ends[feature]]) for feature in many[first:last].tolist()]
+            edges = np.cumsum([0, *map(len, held)])
+            of_group, _, pruned = count(edges, np.concatenate(held), int(edges[-1]) if kind == "exact" else few)
+            runs.append(of_group)
+            if kind == "kll":
+                for i in pruned.features.tolist():
+                    feature = int(many[first + i])
+                    klls[feature] = kll_floats_sketch(_k_for(max_bin))
+                    klls[feature].update(held[i][: lengths[feature] - n_missing[feature]])
             else:
-                klls[feature] = kll_floats_sketch(_k_for(max_bin))
-                klls[feature].update(held)
-        if exact:
-            runs = Runs.add([runs, Runs.of(exact, columns.n_features)])
-        return Sketches(max_bin, kind, n_count_rows, runs, n_missing, klls)
+                firsts.append(first)
+                summaries.append(pruned)
+        pruned = Summaries.join(summaries, firsts)
+        return replace(
+            sketches,
+            runs=Runs.add([sketches.runs, Runs.join(runs).among(many, columns.n_features)]),
+            klls=klls,
+            summaries=replace(pruned, features=many[pruned.features].astype(np.int32)),
+        )
 
     @staticmethod
     def merge(parts: list["Sketches"]) -> "Sketches":
@@ -324,6 +339,12 @@ class Sketches:
         return replace(exact, klls=_read_klls(arrays[6:], exact))
 
 
+def _groups(lengths: np.ndarray) -> list[tuple[int, int]]:
+    """First and last of columns of these lengths, so many at a time that what is made of them takes little memory."""
+    edges = np.flatnonzero(np.diff(np.cumsum(lengths) // GROUP_CELLS)) + 1
+    return list(pairwise([0, *edges.tolist(), len(lengths)]))
+
+
 def _read_klls(arrays: tuple[np.ndarray, ...], exact: Sketches) -> dict[int, kll_floats_sketch]:
     """The KLL sketches beside what is known exactly. Raises ProtocolError as Sketches.from_arrays does."""
     sketched, sizes, serial = arrays
@@ -423,7 +444,7 @@ def _k_for(max_bin: int) -> int:
 
 
 def _weighted(kll: kll_floats_sketch) -> tuple[np.ndarray, np.ndarray]:
-    """The values that a sketch retains, in no order, and how many each stands for.
+    """The values that a sketch retains, ascending, and how many each stands for.
 
     Read from the serial form, which datasketches keeps the same over versions and languages (its Python
     iterator says 1 for every weight):
@@ -442,4 +463,7 @@ def _weighted(kll: kll_floats_sketch) -> tuple[np.ndarray, np.ndarray]:
     weights = np.repeat(np.int64(1) << np.arange(n_levels), sizes)
     if weights.sum() != kll.n:
         raise DataError(f"a sketch of {kll.n} values holds {weights.sum()}: unknown form of datasketches")
-    return values, weights
+    order = np.argsort(values, kind="stable")
+    values = values[order]
+    firsts = np.flatnonzero(np.diff(values, prepend=np.float32(np.nan)) != 0)
+    return values[firsts], np.add.reduceat(weights[order], firsts)

@@ -78,12 +78,13 @@ class Summaries:
     @staticmethod
     def merge(parts: list["Summaries"]) -> "Summaries":
         """What all parts say together; eps is the greatest of theirs."""
+        parts = [part for part in parts if len(part.features)] or parts[:1]
+        if len(parts) == 1:
+            return parts[0]
         features = np.concatenate([np.repeat(part.features, np.diff(part.offsets)) for part in parts])
         values = np.concatenate([part.values for part in parts])
         order = np.lexsort((values, features))
         features, values = features[order], values[order]
-        if len(order) == 0:
-            return Summaries.none()
         is_first = np.ones(len(order), bool)
         is_first[1:] = (features[1:] != features[:-1]) | (values[1:] != values[:-1])
         first = np.flatnonzero(is_first)
@@ -101,9 +102,7 @@ class Summaries:
 
     def runs(self, n_features: int) -> Runs:
         """The kept values as runs of their weights, which leaves out all between them."""
-        offsets = np.zeros(n_features + 1, np.int64)
-        offsets[self.features + 1] = np.diff(self.offsets)
-        return Runs(np.cumsum(offsets), self.values, self.masses[:, _WEIGHT].copy())
+        return Runs(self.offsets, self.values, self.masses[:, _WEIGHT].copy()).among(self.features, n_features)
 
     def sums(self) -> np.ndarray:
         """int64 (k): what all values of each feature weigh."""
@@ -155,13 +154,30 @@ def weigh(columns: SortedColumns, weights: np.ndarray, most: int) -> tuple[Runs,
 
     weights  int64 >= 0 (n_rows). What only rows of weight 0 hold is left out.
     """
-    room = int(np.minimum(np.diff(columns.offsets), most).sum())  # most of it is never touched
-    values, sums, gaps = np.empty(room, np.float32), np.empty(room, np.int64), np.empty(room, np.int64)
-    offsets, missing = np.empty_like(columns.offsets), np.empty(columns.n_features, np.int64)
-    kernels.weigh_columns(
-        columns.offsets, columns.rows, columns.values, weights, most, offsets, values, sums, gaps, missing
-    )
+    arrays = _room(columns.offsets, most)
+    kernels.weigh_columns(columns.offsets, columns.rows, columns.values, weights, most, *arrays)
+    return _parted(*arrays)
+
+
+def count(offsets: np.ndarray, values: np.ndarray, most: int) -> tuple[Runs, np.ndarray, Summaries]:
+    """The same where each value weighs 1; those of feature f, NaN last, are offsets[f] .. offsets[f + 1], in order."""
+    arrays = _room(offsets, most)
+    kernels.count_columns(offsets, values, most, *arrays)
+    return _parted(*arrays)
+
+
+def _room(offsets: np.ndarray, most: int) -> tuple[np.ndarray, ...]:
+    """For the runs of columns: their offsets, values, weights and gaps; and for what the NaN of each column weigh."""
+    n = int(np.minimum(np.diff(offsets), most).sum())  # most of it is never touched
+    return (
+        np.empty_like(offsets), np.empty(n, np.float32), np.empty(n, np.int64), np.empty(n, np.int64),
+        np.empty(len(offsets) - 1, np.int64),
+    )  # fmt: skip
+
+
+def _parted(offsets, values, weights, gaps, missing) -> tuple[Runs, np.ndarray, Summaries]:
+    """What `weigh` returns, of what its kernel wrote."""
     n = offsets[-1]
-    runs, gaps = Runs(offsets, values[:n].copy(), sums[:n].copy()), gaps[:n]
+    runs, gaps = Runs(offsets, values[:n].copy(), weights[:n].copy()), gaps[:n]
     pruned = np.unique(np.searchsorted(offsets, np.flatnonzero(gaps), side="right") - 1)
     return runs.without(pruned), missing, Summaries.of(runs, pruned, gaps)

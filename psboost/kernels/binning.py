@@ -62,12 +62,12 @@ def exact_ranks(weights, begin, end, least, greatest):
 
 
 @inline
-def pick_even(least, greatest, weights, begin, n, n_picks, picks):
+def pick_even(least, greatest, least_behind, greatest_before, n, n_picks, picks):
     """Picks at most `n_picks` of n values, evenly by rank, the first and the last among them; returns how many.
 
     XGBoost's WQSummary::SetPrune (quantile.h): of each value, `least` is the weight of lesser ones at least, `greatest`
-    that of values up to it at most, and weights[begin + i] its own. For each of the even ranks the nearer of the two
-    values around it is picked.
+    that of values up to it at most; least_behind is `least` and its own weight, greatest_before is `greatest` without it
+    (of exact ranks, `greatest` and `least` again). For each of the even ranks the nearer of the values around it is picked.
     """
     first_rank, spread = greatest[0], least[n - 1] - greatest[0]
     picks[0] = 0
@@ -78,7 +78,7 @@ def pick_even(least, greatest, weights, begin, n, n_picks, picks):
             at += 1
         if at == n - 1:
             break
-        between = least[at] + weights[begin + at] + greatest[at + 1] - weights[begin + at + 1]
+        between = least_behind[at] + greatest_before[at + 1]
         pick = at if target < float64(between) else at + 1
         if pick != last:
             picks[n_picked] = pick
@@ -110,7 +110,7 @@ def choose_cuts(offsets, values, counts, max_bin, cut_offsets, cuts):
         n_picked = end - begin
         if n_picked > max_bin + 1:
             exact_ranks(counts, begin, end, least, greatest)
-            n_picked = pick_even(least, greatest, counts, begin, n_picked, max_bin + 1, picks)
+            n_picked = pick_even(least, greatest, greatest, least, n_picked, max_bin + 1, picks)
         else:
             for i in range(n_picked):
                 picks[i] = i

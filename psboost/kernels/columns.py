@@ -4,6 +4,9 @@ import numpy as np
 
 from psboost.kernels.compile import IN, OUT, boolean, float32, int32, int64, kernel, void
 
+_LONG = 256  # values: so many are sorted in less time than they are looked up
+_NEW = 64  # distinct values among the first 2 * _NEW: most others will be new, too
+
 
 @kernel(void(IN[int32], OUT[int64]))
 def count_features(features, counts):
@@ -85,7 +88,8 @@ def prefix_ends(offsets, rows, n_count_rows, ends):
 
 @kernel(void(IN[int64], IN[int64], IN[float32], int64, OUT[int64], OUT[float32], OUT[int64], OUT[int64]))
 def find_runs(starts, ends, values, limit, run_offsets, run_values, run_counts, n_missing):
-    """The distinct values of each column with their counts, for columns of at most `limit` distinct values.
+    """The distinct values of each column with their counts, for columns of at most `limit` distinct values; but long ones
+    that begin with nothing but new values get none either: to sort them, as others may, is quicker.
 
     Column f is values[starts[f] : ends[f]]. Its runs are run_offsets[f] .. run_offsets[f+1], in ascending
     order; a column of more distinct values gets none. NaN is counted in n_missing[f] alone. Room for runs:
@@ -131,7 +135,7 @@ def find_runs(starts, ends, values, limit, run_offsets, run_values, run_counts, 
                 while owner[slot] == f and keys[slot] != bits[i]:
                     slot = (slot + 1) & mask
                 if owner[slot] != f:
-                    if n_distinct == limit:
+                    if n_distinct == limit or (n_distinct == _NEW and end - begin >= _LONG and i - begin < 2 * _NEW):
                         n_distinct = -1
                         break
                     run_bits[written + n_distinct] = bits[i]

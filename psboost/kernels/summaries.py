@@ -135,7 +135,7 @@ def weigh_columns(offsets, rows, values, weights, most, run_offsets, run_values,
         else:
             exact_ranks(weighed, 0, n, least, greatest)
             up_to = int64(0)
-            for k in range(pick_even(least, greatest, weighed, 0, n, most, picks)):
+            for k in range(pick_even(least, greatest, greatest, least, n, most, picks)):
                 pick = picks[k]
                 run_values[written] = found[pick]
                 run_weights[written] = weighed[pick]
@@ -145,14 +145,46 @@ def weigh_columns(offsets, rows, values, weights, most, run_offsets, run_values,
         run_offsets[f + 1] = written
 
 
+@kernel(void(IN[int64], IN[float32], int64, OUT[int64], OUT[float32], OUT[int64], OUT[int64], OUT[int64]))
+def count_columns(offsets, values, most, run_offsets, run_values, run_counts, run_gaps, missing):
+    """The same where each row weighs 1."""
+    longest = 0
+    for f in range(len(offsets) - 1):
+        longest = max(longest, offsets[f + 1] - offsets[f])
+    ends, picks = np.empty(longest + 1, np.int32), np.empty(most, np.int64)
+    written = 0
+    run_offsets[0] = ends[0] = 0
+    for f in range(len(offsets) - 1):
+        held = values[offsets[f] : offsets[f + 1]]
+        n, n_numbers = 0, len(held)
+        while n_numbers > 0 and np.isnan(held[n_numbers - 1]):
+            n_numbers -= 1
+        missing[f] = len(held) - n_numbers
+        for i in range(1, n_numbers + 1):
+            ends[n + 1] = i  # where the n-th value ends: written for each of its rows, the last one stays
+            n += i == n_numbers or held[i - 1] != held[i]
+        n_picked = n
+        if n > most:
+            least, greatest = ends[:n], ends[1 : n + 1]
+            n_picked = pick_even(least, greatest, greatest, least, n, most, picks)
+        up_to = int64(0)
+        for k in range(n_picked):
+            pick = picks[k] if n > most else int64(k)
+            run_values[written], run_counts[written] = held[ends[pick]], ends[pick + 1] - ends[pick]
+            run_gaps[written] = ends[pick] - up_to
+            up_to = ends[pick + 1]
+            written += 1
+        run_offsets[f + 1] = written
+
+
 @kernel(void(IN[int64], IN[float32], IN2[int64], int64, OUT[int64], OUT[float32], OUT2[int64]))
 def prune(offsets, values, masses, most, out_offsets, out_values, out_masses):
     """At most `most` entries of each summary, evenly by rank, the first and the last among them (data.weighted)."""
     longest = 0
     for f in range(len(offsets) - 1):
         longest = max(longest, offsets[f + 1] - offsets[f])
-    weights = np.empty(longest, np.int64)
     least, greatest = np.empty(longest, np.int64), np.empty(longest, np.int64)
+    least_behind, greatest_before = np.empty(longest, np.int64), np.empty(longest, np.int64)
     picks = np.empty(most, np.int64)
     written = 0
     out_offsets[0] = 0
@@ -168,20 +200,19 @@ def prune(offsets, values, masses, most, out_offsets, out_values, out_masses):
         else:
             below, up_to = int64(0), int64(0)
             for i in range(n):
-                weights[i] = masses[begin + i, 0]
-                least[i] = below + masses[begin + i, 1]
-                greatest[i] = up_to + weights[i]
-                below = least[i] + weights[i]
-                up_to = greatest[i] + masses[begin + i, 2]
-            n_picked = pick_even(least, greatest, weights, 0, n, most, picks)
+                weight = masses[begin + i, 0]
+                least[i], greatest_before[i] = below + masses[begin + i, 1], up_to
+                least_behind[i], greatest[i] = least[i] + weight, up_to + weight
+                below, up_to = least_behind[i], greatest[i] + masses[begin + i, 2]
+            n_picked = pick_even(least, greatest, least_behind, greatest_before, n, most, picks)
             for k in range(n_picked):
                 pick = picks[k]
                 out_values[written] = values[begin + pick]
-                out_masses[written, 0] = weights[pick]
+                out_masses[written, 0] = masses[begin + pick, 0]
                 out_masses[written, 1] = least[pick]
                 out_masses[written, 2] = 0
                 if k > 0:
-                    out_masses[written, 1] -= least[picks[k - 1]] + weights[picks[k - 1]]
-                    out_masses[written - 1, 2] = greatest[pick] - weights[pick] - greatest[picks[k - 1]]
+                    out_masses[written, 1] -= least_behind[picks[k - 1]]
+                    out_masses[written - 1, 2] = greatest_before[pick] - greatest[picks[k - 1]]
                 written += 1
         out_offsets[f + 1] = written

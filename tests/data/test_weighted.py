@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from psboost.data.columns import Columns, sort_columns
 from psboost.data.runs import Runs
 from psboost.data.sketches import ENTRIES_PER_BIN, Sketches, most_entries
-from psboost.data.weighted import Summaries, weigh
+from psboost.data.weighted import Summaries, count, weigh
 from psboost.errors import DataError, ProtocolError
 from psboost.kernels import summaries as kernels
 from tests.naive import summaries as naive
@@ -116,6 +116,30 @@ def test_weigh_columns(run, lists, weights, most):
         expected, of_nan = naive.weigh_columns(stored, weights, most)
         assert list(zip(values[held].tolist(), sums[held].tolist(), gaps[held].tolist(), strict=True)) == expected
         assert missing[f] == of_nan
+
+
+@pytest.mark.parametrize("run", [kernels.count_columns, kernels.count_columns.py_func])
+@settings(deadline=None)
+@given(lists=COLUMNS, most=st.integers(2, 6))
+def test_count_columns(run, lists, most):
+    """As weigh_columns has it where all rows weigh 1."""
+    columns = sort_columns(columns_of(lists, 12), 0, len(lists))
+    of_ones = weigh(columns, np.ones(12, np.int64), most)
+    room = int(np.minimum(np.diff(columns.offsets), most).sum())
+    offsets, values = np.empty(len(lists) + 1, np.int64), np.empty(room, np.float32)
+    counts, gaps, missing = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(len(lists), np.int64)
+    run(columns.offsets, columns.values, most, offsets, values, counts, gaps, missing)
+    for f, column in enumerate(lists):
+        held = slice(offsets[f], offsets[f + 1])
+        stored = list(enumerate(np.array(column, np.float32).tolist()))
+        expected, of_nan = naive.weigh_columns(stored, [1] * 12, most)
+        assert list(zip(values[held].tolist(), counts[held].tolist(), gaps[held].tolist(), strict=True)) == expected
+        assert missing[f] == of_nan
+    runs, of_nan, summaries = count(columns.offsets, columns.values, most)
+    np.testing.assert_array_equal(of_nan, of_ones[1])
+    assert same(summaries, of_ones[2])
+    for name in ("offsets", "values", "counts"):
+        np.testing.assert_array_equal(getattr(runs, name), getattr(of_ones[0], name))
 
 
 @pytest.mark.parametrize("run", [kernels.prune, kernels.prune.py_func])
@@ -230,6 +254,23 @@ def test_exact_parts_join_a_summary():
 
 
 # --- sketches
+
+
+@pytest.mark.parametrize("n_count_rows", [2000, 1100])
+def test_no_weights_are_ones(n_count_rows):
+    """Features that are looked up and ones that are sorted: of few values and of many, short and long, with NaN."""
+    rng, n = np.random.default_rng(7), 2000
+    table = [
+        rng.standard_normal(n), rng.integers(0, 70, n), rng.integers(0, 500, n), np.arange(n) % 200, np.ones(n),
+        np.arange(n) % 100, rng.standard_normal(100), np.where(rng.random(n) < 0.5, np.nan, rng.standard_normal(n)),
+        np.full(9, np.nan),
+    ]  # fmt: skip
+    columns = columns_of([column.astype(np.float32).tolist() for column in table], n)
+    arguments = {"max_bin": 16, "kind": "weighted"}
+    plain = Sketches.summarise(columns, 0, len(table), n_count_rows, **arguments)
+    ones = Sketches.summarise(columns, 0, len(table), n_count_rows, weights=np.ones(n_count_rows, np.int64), **arguments)
+    assert plain.summaries.features.tolist() == [0, 2, 3, 7]
+    assert all(np.array_equal(a, b) for a, b in zip(plain.to_arrays(), ones.to_arrays(), strict=True))
 
 
 @given(st.lists(st.tuples(VALUES, st.integers(1, 4)), min_size=1, max_size=60), st.sampled_from([True, False]))
