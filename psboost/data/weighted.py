@@ -78,7 +78,7 @@ class Summaries:
     @staticmethod
     def merge(parts: list["Summaries"]) -> "Summaries":
         """What all parts say together; eps is the greatest of theirs."""
-        parts = [part for part in parts if len(part.features)] or parts[:1]
+        parts = [part for part in parts if len(part.values)] or parts[:1]
         if len(parts) == 1:
             return parts[0]
         features = np.concatenate([np.repeat(part.features, np.diff(part.offsets)) for part in parts])
