@@ -40,6 +40,9 @@ def peak_memory() -> int:
 def train(job: dict) -> dict:
     """binned and trees: when binning, and each tree, ended; total: when all had; peak: bytes, before any prediction."""
     X, y = datasets.load(job["train"])
+    if "sample" in job:
+        some = np.random.default_rng(job["sample"]).permutation(len(y))[: round(job["share"] * len(y))]
+        X, y = X[some], y[some]
     n_values = X.nnz if sparse.issparse(X) else X.size
     facts = {"rows": X.shape[0], "columns": X.shape[1], "values": n_values}
     result, predict = _TRAIN[job["program"]](X, y, job)

@@ -16,7 +16,7 @@ PATH = Path(__file__).with_name("results.csv")
 class Figure:
     """One measured thing of one program; of a peer's, also how many times psboost's it is."""
 
-    measure: str  # training, scaling, raw, binning, memory, prediction, growth, start, entropy; bytes, wall, raw wall
+    measure: str  # training, scaling, quality, raw, binning, memory, prediction, growth, start, entropy; bytes, wall, ...
     shape: str
     who: str  # "psboost", or the peer and how it was run
     threads: int

@@ -24,8 +24,8 @@ from results import HEADER, PATH, Figure, keep, machine, show
 from shapes import SHAPES
 
 HOMES = {
-    "training": "training", "scaling": "training", "binning": "training", "memory": "training", "raw": "raw",
-    "prediction": "prediction", "growth": "growth", "start": "start", "entropy": "entropy", "wire": "wire",
+    "training": "training", "scaling": "training", "binning": "training", "memory": "training", "quality": "quality",
+    "raw": "raw", "prediction": "prediction", "growth": "growth", "start": "start", "entropy": "entropy", "wire": "wire",
 }  # fmt: skip
 AS_ROOT = {"wire"}
 
@@ -37,6 +37,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of rows")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--samples", type=int, default=10, help="of the rows, with --only quality")
     parser.add_argument("--raw-rounds", type=int, default=100)
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds that a peer has, with --only raw")
     parser.add_argument("--rates", default="1gbit,100mbit", help="of shaped links")
