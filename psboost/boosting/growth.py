@@ -7,7 +7,7 @@ import numpy as np
 from psboost.boosting.split import FeatureRange
 from psboost.data import zeros
 from psboost.data.block import bin_offsets_of, zero_bins_of
-from psboost.data.sketches import CutPoints
+from psboost.data.cut_points import CutPoints
 
 
 @dataclass

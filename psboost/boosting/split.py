@@ -9,7 +9,7 @@ from psboost.boosting.histogram import Sums, Total
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.partition import n_words_of
 from psboost.data import zeros
-from psboost.data.sketches import CutPoints
+from psboost.data.cut_points import CutPoints
 from psboost.errors import ProtocolError
 from psboost.kernels import open_nodes
 from psboost.kernels import splits as kernels

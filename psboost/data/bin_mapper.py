@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from psboost.data import zeros
-from psboost.data.sketches import CutPoints
+from psboost.data.cut_points import CutPoints
 from psboost.errors import ModelError
 
 VERSION = 1

@@ -9,7 +9,7 @@ import numpy as np
 
 from psboost.data import zeros
 from psboost.data.columns import MAX_INT32, AnyColumns, Columns, SortedColumns
-from psboost.data.sketches import CutPoints
+from psboost.data.cut_points import CutPoints
 from psboost.errors import DataError
 from psboost.kernels import binning as kernels
 from psboost.kernels import dense as dense_kernels

@@ -1,4 +1,4 @@
-"""Knows how to summarise, merge and cut the values of features; does not know sockets, roles or bins of rows.
+"""Knows how the values of features are summarised, merged and cut; does not know sockets, roles or bins of rows.
 
 A feature of few distinct values is held as exact runs (value, count); only one of many pays for a sketch: a weighted summary
 (data.weighted), which is the same for the same rows, or KLL, which takes 1 KB or more however little it holds, is random and
@@ -13,6 +13,7 @@ from datasketches import kll_floats_sketch
 
 from psboost.data import zeros
 from psboost.data.columns import GROUP_CELLS, AnyColumns, Columns, SortedColumns, sort_columns
+from psboost.data.cut_points import CutPoints
 from psboost.data.runs import UINTS, Runs, ascends_in, narrow, require, total, values_ascend
 from psboost.data.weighted import Summaries, count, weigh
 from psboost.errors import DataError, ParameterError, ProtocolError
@@ -23,67 +24,6 @@ KINDS = ("kll", "exact", "weighted")  # as messages number them
 RUNS_PER_BIN = 16  # exact runs are kept up to so many for each of max_bin: twice the size of a KLL sketch
 ENTRIES_PER_BIN = 8  # that a weighted summary keeps, as many as XGBoost's (WQSketch::kFactor): ranks are right to 1/8 bin
 _MAX_K = 65535  # datasketches' bound
-
-
-@dataclass(frozen=True)
-class CutPoints:
-    """The borders of each feature's bins.
-
-    offsets      int64 (n_features + 1): feature f's cuts are offsets[f] .. offsets[f+1]
-    cuts         float32 (n): ascends strictly within a feature; value < cuts[b] exactly when its bin is <= b
-    has_missing  uint8 (n_features): 1 if a bin for NaN follows the numeric ones
-
-    The last cut is float32's maximum, so a value that training did not see falls in a bin too (that maximum
-    itself and inf in the last). A feature that nothing is known of has no cuts.
-    """
-
-    offsets: np.ndarray
-    cuts: np.ndarray
-    has_missing: np.ndarray
-
-    def to_arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """What messages carry: how many cuts each feature has, all cuts but each feature's last, has_missing."""
-        n_cuts = np.diff(self.offsets)
-        inner = np.ones(len(self.cuts), bool)
-        inner[self.offsets[1:][n_cuts > 0] - 1] = False
-        return narrow(n_cuts), self.cuts[inner], self.has_missing
-
-    @staticmethod
-    def from_arrays(arrays: tuple[np.ndarray, ...]) -> "CutPoints":
-        """The cut points that `to_arrays` wrote. Raises ProtocolError on arrays that do not fit together."""
-        require(len(arrays) == 3 and all(array.ndim == 1 for array in arrays), "odd arrays of cut points")
-        n_cuts, inner_cuts, has_missing = arrays
-        require(inner_cuts.dtype == np.float32 and has_missing.dtype == np.uint8, "cut points of another type")
-        require(len(n_cuts) == len(has_missing), "cut points of unlike numbers of features")
-        offsets = np.zeros(len(n_cuts) + 1, np.int64)
-        np.cumsum(n_cuts, out=offsets[1:], dtype=np.int64)
-        inner = np.ones(offsets[-1], bool)
-        inner[offsets[1:][n_cuts > 0] - 1] = False
-        require(int(inner.sum()) == len(inner_cuts), "a number of cut points that does not fit")
-        cuts = np.full(offsets[-1], np.finfo(np.float32).max, np.float32)
-        cuts[inner] = inner_cuts
-        return CutPoints(offsets, cuts, has_missing)
-
-    def cut(self, feature: int, bin_: int) -> np.float32:
-        """A value of the feature is below it exactly when its bin is bin_ or one before it."""
-        return self.cuts[self.offsets[feature] + bin_]
-
-    def part(self, begin: int, end: int) -> "CutPoints":
-        """The cut points of features begin .. end."""
-        low, high = self.offsets[begin], self.offsets[end]
-        offsets = self.offsets[begin : end + 1] - low
-        return CutPoints(offsets, self.cuts[low:high], self.has_missing[begin:end])
-
-    @staticmethod
-    def join(parts: list["CutPoints"]) -> "CutPoints":
-        """The cut points of several ranges of features, one range after another."""
-        lengths = [np.diff(part.offsets) for part in parts]
-        offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
-        return CutPoints(
-            offsets,
-            np.concatenate([part.cuts for part in parts]),
-            np.concatenate([part.has_missing for part in parts]),
-        )
 
 
 @dataclass(frozen=True)
@@ -173,28 +113,29 @@ class Sketches:
             max_bin, kind, n_count_rows, Runs(offsets, values[:n_runs].copy(), counts[:n_runs].copy()), n_missing
         )
         many = np.flatnonzero((np.diff(offsets) == 0) & (lengths > n_missing))
-        if len(many) == 0:
-            return sketches
+        return sketches._and_of(many, columns.values, starts[many], ends[many]) if len(many) else sketches
+
+    def _and_of(self, features: np.ndarray, values: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> "Sketches":
+        """With what these features hold too, as values[start : end] in no order."""
+        most = {"weighted": most_entries(self.max_bin), "kll": most_runs(self.max_bin), "exact": len(values)}[self.kind]
         runs, summaries, firsts, klls = [], [], [], {}
-        for first, last in _groups(lengths[many]):
-            held = [np.sort(columns.values[starts[feature] : ends[feature]]) for feature in many[first:last].tolist()]
-            edges = np.cumsum([0, *map(len, held)])
-            of_group, _, pruned = count(edges, np.concatenate(held), int(edges[-1]) if kind == "exact" else few)
+        for first, last in _groups(ends - starts):
+            held = [np.sort(values[start:end]) for start, end in zip(starts[first:last], ends[first:last], strict=True)]
+            of_group, missing, pruned = count(np.cumsum([0, *map(len, held)]), np.concatenate(held), most)
             runs.append(of_group)
-            if kind == "kll":
+            if self.kind == "kll":
                 for i in pruned.features.tolist():
-                    feature = int(many[first + i])
-                    klls[feature] = kll_floats_sketch(_k_for(max_bin))
-                    klls[feature].update(held[i][: lengths[feature] - n_missing[feature]])
+                    klls[int(features[first + i])] = kll = kll_floats_sketch(_k_for(self.max_bin))
+                    kll.update(held[i][: len(held[i]) - missing[i]])
             else:
-                firsts.append(first)
                 summaries.append(pruned)
+                firsts.append(first)
         pruned = Summaries.join(summaries, firsts)
         return replace(
-            sketches,
-            runs=Runs.add([sketches.runs, Runs.join(runs).among(many, columns.n_features)]),
+            self,
+            runs=Runs.add([self.runs, Runs.join(runs).among(features, self.n_features)]),
             klls=klls,
-            summaries=replace(pruned, features=many[pruned.features].astype(np.int32)),
+            summaries=replace(pruned, features=features[pruned.features].astype(np.int32)),
         )
 
     @staticmethod
@@ -375,55 +316,6 @@ def _gather(summaries: list[Summaries], runs: Runs) -> tuple[Runs, Summaries]:
     if len(features) == 0:
         return runs, Summaries.none()
     return runs.without(features), Summaries.merge([*summaries, Summaries.of(runs, features)])
-
-
-@dataclass(frozen=True)
-class SketchBytes:
-    """What the sketches of a message take, or those of many: n_messages of them.
-
-    held     bytes of the arrays that Sketches.to_arrays gives: PushSketches' payload
-    largest  bytes of the largest summary of one feature
-    """
-
-    n_messages: int = 0
-    held: int = 0
-    largest: int = 0
-
-    @staticmethod
-    def of(arrays: tuple[np.ndarray, ...]) -> "SketchBytes":
-        return SketchBytes(1, sum(array.nbytes for array in arrays), int(feature_bytes(arrays).max(initial=0)))
-
-    def __add__(self, other: "SketchBytes") -> "SketchBytes":
-        return SketchBytes(
-            self.n_messages + other.n_messages, self.held + other.held, max(self.largest, other.largest)
-        )
-
-    def three_ways(self, n_features: int, n_senders: int) -> dict[str, int]:
-        """Bytes of these summaries of n_features declared features, each sent by n_senders: as they are held here, and
-        as two versions of XGBoost's row split would lay out the same summaries.
-
-        held          as counted
-        padded        n_senders * n_features * largest: every feature as large as the largest summary (before 1.3, and the
-                      paper's baseline)
-        with_headers  held + 16 * n_senders * n_features + 8 * n_messages: 16 bytes for each declared feature, empty or
-                      not, and 8 a message (since 3.3)
-        """
-        n_summaries = n_senders * n_features if self.n_messages else 0  # cut points may have been given
-        return {
-            "held": self.held,
-            "padded": n_summaries * self.largest,
-            "with_headers": self.held + 16 * n_summaries + 8 * self.n_messages,
-        }
-
-
-def feature_bytes(arrays: tuple[np.ndarray, ...]) -> np.ndarray:
-    """int64 (n_features): the bytes that each feature takes in what Sketches.to_arrays gives, all but the settings."""
-    _, n_runs, values, counts, missing, missing_counts, sketched, sizes = arrays[:8]
-    taken = n_runs.itemsize + n_runs.astype(np.int64) * (values.itemsize + counts.itemsize)
-    taken[missing] += missing.itemsize + missing_counts.itemsize
-    of_entry = sum(column.itemsize for column in arrays[8:] if len(column)) if len(arrays) == 12 else 1
-    taken[sketched] += sketched.itemsize + sizes.itemsize + of_entry * sizes.astype(np.int64)
-    return taken
 
 
 def most_runs(max_bin: int) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.split import best_of
-from psboost.data.sketches import CutPoints
+from psboost.data.cut_points import CutPoints
 from psboost.kernels.splits import BUILD_LEFT
 from psboost.roles.role import COORDINATOR
 from psboost.roles.worker import Worker

@@ -14,7 +14,8 @@ from psboost.boosting.metrics import METRICS
 from psboost.boosting.split import Splits, best_of, choose_splits
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
-from psboost.data.sketches import CutPoints, SketchBytes
+from psboost.data.cut_points import CutPoints
+from psboost.data.sketch_bytes import SketchBytes
 from psboost.kernels.splits import DEFAULT_LEFT, NODE, NODE_GRAD, NODE_HESS
 from psboost.roles.dealing import Dealing, Stock
 from psboost.roles.job import Job

@@ -8,7 +8,7 @@ from psboost.boosting.fixed_point import greatest_sum, least_rows
 from psboost.boosting.losses import FLOAT_MAX
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
-from psboost.data.sketches import CutPoints
+from psboost.data.cut_points import CutPoints
 from psboost.errors import DataError, ParameterError
 from psboost.kernels.dealing import deal
 from psboost.roles.job import Job

@@ -9,7 +9,7 @@ from psboost.boosting.living import LivingFeatures
 from psboost.boosting.split import Proposals, SplitFinder, SplitRule, Splits
 from psboost.data.block import build_block
 from psboost.data.columns import AnyColumns
-from psboost.data.sketches import CutPoints
+from psboost.data.cut_points import CutPoints
 from psboost.data.zeros import Rule
 from psboost.errors import ProtocolError
 from psboost.kernels import routing

@@ -8,7 +8,9 @@ import numpy as np
 from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms, NodeSums, Total
 from psboost.boosting.split import Proposals, SplitFinder, best_of, choose_splits
-from psboost.data.sketches import CutPoints, SketchBytes, Sketches
+from psboost.data.cut_points import CutPoints
+from psboost.data.sketch_bytes import SketchBytes
+from psboost.data.sketches import Sketches
 from psboost.kernels.open_nodes import UNKNOWN
 from psboost.kernels.splits import BUILD_LEFT
 from psboost.roles.modes import REDUCE_SCATTER, SPARSE_ALLREDUCE

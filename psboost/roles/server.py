@@ -10,7 +10,9 @@ from psboost.boosting.histogram import HistogramMerger, Histograms
 from psboost.boosting.losses import Bounds
 from psboost.boosting.split import SplitFinder
 from psboost.data import zeros
-from psboost.data.sketches import CutPoints, SketchBytes, Sketches
+from psboost.data.cut_points import CutPoints
+from psboost.data.sketch_bytes import SketchBytes
+from psboost.data.sketches import Sketches
 from psboost.kernels.splits import BUILD_LEFT, NODE
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role, server_name

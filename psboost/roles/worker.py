@@ -18,7 +18,8 @@ from psboost.boosting.split import SplitRule
 from psboost.data import zeros
 from psboost.data.block import bin_offsets_of
 from psboost.data.columns import AnyColumns, SortedColumns, join_columns, sort_columns, stack_columns
-from psboost.data.sketches import CutPoints, Sketches
+from psboost.data.cut_points import CutPoints
+from psboost.data.sketches import Sketches
 from psboost.data.source import Counts, Held, Source
 from psboost.errors import DataError
 from psboost.kernels import routing as routing_kernels

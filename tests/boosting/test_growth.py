@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from psboost.boosting.growth import Frontier, feature_range
-from psboost.data.sketches import CutPoints
+from psboost.data.cut_points import CutPoints
 
 FLOAT_MAX = float(np.finfo(np.float32).max)
 

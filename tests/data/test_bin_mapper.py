@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from psboost.data.bin_mapper import BinMapper
-from psboost.data.sketches import CutPoints
+from psboost.data.cut_points import CutPoints
 from psboost.errors import ModelError
 
 FLOAT_MAX = np.finfo(np.float32).max

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from psboost.boosting.partition import ones
 from psboost.data.block import DenseBlock, Members, SparseBlock, bin_offsets_of, build_block
 from psboost.data.columns import to_columns
-from psboost.data.sketches import CutPoints, Sketches
+from psboost.data.cut_points import CutPoints
+from psboost.data.sketches import Sketches
 from psboost.errors import DataError
 from psboost.kernels import binning as kernels
 from tests.naive import binning as naive

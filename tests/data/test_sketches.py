@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psboost.data.columns import to_columns
-from psboost.data.sketches import CutPoints, SketchBytes, Sketches, _weighted, feature_bytes
+from psboost.data.cut_points import CutPoints
+from psboost.data.sketch_bytes import SketchBytes, feature_bytes
+from psboost.data.sketches import Sketches, _weighted
 from psboost.errors import DataError, ParameterError, ProtocolError
 from psboost.kernels import binning as kernels
 from tests.naive import binning as naive

@@ -8,7 +8,8 @@ import pytest
 from psboost.boosting.fixed_point import least_units, round_gradients, rounding_key, steps_for
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.losses import LOSSES
-from psboost.data.sketches import CutPoints, Sketches
+from psboost.data.cut_points import CutPoints
+from psboost.data.sketches import Sketches
 from psboost.errors import DataError, ParameterError, ProtocolError
 from psboost.kernels.splits import BUILD_LEFT, N_SPLIT, NODE, NODE_GRAD
 from psboost.roles.block_worker import BlockWorker

@@ -1,0 +1,68 @@
+"""Knows the borders of features' bins, and what messages carry of them; does not know how they are found."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from psboost.data.runs import narrow, require
+
+
+@dataclass(frozen=True)
+class CutPoints:
+    """The borders of each feature's bins.
+
+    offsets      int64 (n_features + 1): feature f's cuts are offsets[f] .. offsets[f+1]
+    cuts         float32 (n): ascends strictly within a feature; value < cuts[b] exactly when its bin is <= b
+    has_missing  uint8 (n_features): 1 if a bin for NaN follows the numeric ones
+
+    The last cut is float32's maximum, so a value that training did not see falls in a bin too (that maximum
+    itself and inf in the last). A feature that nothing is known of has no cuts.
+    """
+
+    offsets: np.ndarray
+    cuts: np.ndarray
+    has_missing: np.ndarray
+
+    def to_arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What messages carry: how many cuts each feature has, all cuts but each feature's last, has_missing."""
+        n_cuts = np.diff(self.offsets)
+        inner = np.ones(len(self.cuts), bool)
+        inner[self.offsets[1:][n_cuts > 0] - 1] = False
+        return narrow(n_cuts), self.cuts[inner], self.has_missing
+
+    @staticmethod
+    def from_arrays(arrays: tuple[np.ndarray, ...]) -> "CutPoints":
+        """The cut points that `to_arrays` wrote. Raises ProtocolError on arrays that do not fit together."""
+        require(len(arrays) == 3 and all(array.ndim == 1 for array in arrays), "odd arrays of cut points")
+        n_cuts, inner_cuts, has_missing = arrays
+        require(inner_cuts.dtype == np.float32 and has_missing.dtype == np.uint8, "cut points of another type")
+        require(len(n_cuts) == len(has_missing), "cut points of unlike numbers of features")
+        offsets = np.zeros(len(n_cuts) + 1, np.int64)
+        np.cumsum(n_cuts, out=offsets[1:], dtype=np.int64)
+        inner = np.ones(offsets[-1], bool)
+        inner[offsets[1:][n_cuts > 0] - 1] = False
+        require(int(inner.sum()) == len(inner_cuts), "a number of cut points that does not fit")
+        cuts = np.full(offsets[-1], np.finfo(np.float32).max, np.float32)
+        cuts[inner] = inner_cuts
+        return CutPoints(offsets, cuts, has_missing)
+
+    def cut(self, feature: int, bin_: int) -> np.float32:
+        """A value of the feature is below it exactly when its bin is bin_ or one before it."""
+        return self.cuts[self.offsets[feature] + bin_]
+
+    def part(self, begin: int, end: int) -> "CutPoints":
+        """The cut points of features begin .. end."""
+        low, high = self.offsets[begin], self.offsets[end]
+        offsets = self.offsets[begin : end + 1] - low
+        return CutPoints(offsets, self.cuts[low:high], self.has_missing[begin:end])
+
+    @staticmethod
+    def join(parts: list["CutPoints"]) -> "CutPoints":
+        """The cut points of several ranges of features, one range after another."""
+        lengths = [np.diff(part.offsets) for part in parts]
+        offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
+        return CutPoints(
+            offsets,
+            np.concatenate([part.cuts for part in parts]),
+            np.concatenate([part.has_missing for part in parts]),
+        )
