@@ -70,12 +70,13 @@ class _Growing:
     gain: list = field(default_factory=lambda: [0.0])
     sums: list = field(default_factory=lambda: [(0, 0)])
 
-    def split(self, frontier: Frontier, splits: Splits) -> None:
-        nodes, default_left = splits.fields[:, [NODE, DEFAULT_LEFT]].T
+    def split(self, children: list[tuple[int, int, int]], splits: Splits) -> None:
+        """children: of each split, the node and its left and right child."""
+        default_left = splits.fields[:, DEFAULT_LEFT]
         columns = (splits.features, splits.thresholds, default_left, splits.gains, splits.left_sums)
         rows = zip(*(column.tolist() for column in columns), strict=True)
-        for children, row in zip(frontier.children(nodes.tolist()), rows, strict=True):
-            self._split(*children, *row)
+        for of_split, row in zip(children, rows, strict=True):
+            self._split(*of_split, *row)
 
     def _split(self, node: int, left: int, right: int, feature, threshold, default_left, gain, left_sums) -> None:
         self.left[node], self.right[node] = left, right
@@ -208,10 +209,11 @@ class Coordinator(Role):
                 splits = choose_splits(best, frontier.open, self._cut_points, job.zero_as_missing, job.is_last(level))
                 if not job.is_ring:
                     self._apply(tree, level, splits, proposals)
-                growing.split(frontier, splits)  # while others go on
-            if not len(splits.fields) or splits.last:
+                nodes = splits.fields[:, NODE].tolist()
+                growing.split(frontier.children(nodes), splits)  # while others go on
+            if not nodes or splits.last:
                 break
-            frontier, level = frontier.split(splits.fields[:, NODE].tolist()), level + 1
+            frontier, level = frontier.split(nodes), level + 1
         leaves = growing.leaves()
         sums = yield from self._leaf_sums(tree, steps)
         values = _float32(job.parameters.learning_rate * job.rule.leaf_values(*sums.T))

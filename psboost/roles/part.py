@@ -11,9 +11,7 @@ from psboost.data.block import build_block
 from psboost.data.columns import AnyColumns
 from psboost.data.cut_points import CutPoints
 from psboost.data.zeros import Rule
-from psboost.errors import ProtocolError
 from psboost.kernels import routing
-from psboost.kernels.splits import N_SPLIT
 from psboost.wire.messages import ApplySplits
 
 AnySplits = ApplySplits | Splits
@@ -62,8 +60,6 @@ class Part:
     def leaving(self, splits: AnySplits) -> np.ndarray:
         """What Block.clear_bits is told of those splits that are by features of this part."""
         block, fields = self.block, splits.fields
-        if fields.ndim != 2 or fields.shape[1] != N_SPLIT:
-            raise ProtocolError(f"splits of shape {fields.shape}, expected (n, {N_SPLIT})")
         leaving = np.empty((len(fields), routing.N_LEAVING), np.int64)
         n = routing.find_leaving(fields, self._shard, self.begin, self.end, block.bin_offsets, block.n_cuts, leaving)
         return leaving[:n]

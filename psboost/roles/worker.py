@@ -21,9 +21,9 @@ from psboost.data.columns import AnyColumns, SortedColumns, join_columns, sort_c
 from psboost.data.cut_points import CutPoints
 from psboost.data.sketches import Sketches
 from psboost.data.source import Counts, Held, Source
-from psboost.errors import DataError
+from psboost.errors import DataError, ProtocolError
 from psboost.kernels import routing as routing_kernels
-from psboost.kernels.splits import BUILD_LEFT, NODE, SHARD, UNSTORED_LEFT
+from psboost.kernels.splits import BUILD_LEFT, N_SPLIT, NODE, SHARD, UNSTORED_LEFT
 from psboost.roles.job import Job
 from psboost.roles.part import AnySplits, Part
 from psboost.roles.role import COORDINATOR, Role, worker_name
@@ -244,6 +244,8 @@ class Worker(Role):
         frontier, level, leaves, build = Frontier.root(), 0, [], [0]
         while True:
             splits = yield from self._find_splits(tree, level, frontier, build)
+            if splits.fields.ndim != 2 or splits.fields.shape[1] != N_SPLIT:
+                raise ProtocolError(f"splits of shape {splits.fields.shape}, expected (n, {N_SPLIT})")
             nodes, unstored_left, build_left = splits.fields[:, [NODE, UNSTORED_LEFT, BUILD_LEFT]].T.tolist()
             split = set(nodes)
             leaves += [node for node in frontier.open if node not in split]

@@ -317,6 +317,17 @@ def test_a_worker_alone():
     assert worker.done
 
 
+@pytest.mark.parametrize("shape", [(1, N_SPLIT - 1), (N_SPLIT,)])
+def test_splits_of_another_shape_are_refused(shape):
+    job = runs.make_job((1, 1), n_rounds=1, max_depth=2, base_score=0.5)
+    worker = BlockWorker(job, 0, 0, runs.make_source(job, TINY, column(0, 1, 0, 1)))
+    worker.start()
+    worker.handle("coordinator", deal_features([0, 1], [0, 2]))
+    worker.handle("coordinator", CloseTree(values=np.array([0], np.float32)))
+    with pytest.raises(ProtocolError, match="splits of shape"):
+        worker.handle("coordinator", ApplySplits(tree=0, level=0, fields=np.zeros(shape, np.int32), last=False))
+
+
 def test_a_worker_of_a_block():
     """Worker 0,1 of 2 x 2 with 2 servers: sketches and histograms for both, bits for its peer."""
     job = runs.make_job((2, 2), 2, n_rounds=1, max_depth=2, min_child_weight=0, grad_bits=16)
