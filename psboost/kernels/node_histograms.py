@@ -168,10 +168,11 @@ def take_lists(bin_offsets, lists, pairs, acc, least, node):
 def _share_packed(begin, end, acc, first, at, rest, node, child):
     """share_out's work on one feature, all sums packed: the halves need not be taken apart. Returns the new ends
     at and rest, the children's sums of hess, and the number of bins where the child has more than the node."""
-    n_eights = (end - begin) >> 3 if eights.CAN else 0
-    at, rest, child_stored, rest_stored = eights.share_eights(
-        begin, n_eights, first, node.bins, node.sums, acc, at, rest, child.bins, child.sums
-    )
+    n_eights, child_stored, rest_stored = (end - begin) >> 3 if eights.CAN else 0, int64(0), int64(0)
+    if n_eights > 0:
+        at, rest, child_stored, rest_stored = eights.share_eights(
+            begin, n_eights, first, node.bins, node.sums, acc, at, rest, child.bins, child.sums
+        )
     for k in range(uint64(begin + 8 * n_eights), uint64(end)):
         b = node.bins[k]
         value = acc[uint64(b - first)]
@@ -208,28 +209,65 @@ def _share_pairs(begin, end, acc, first, forms, at, rest, node, child):
 
 
 @inline
+def _share_single(i, end_feature, acc, first, forms, least, node, child, state):
+    """_share_features' work on features i, i + 1 ... as long as each has one bin, as most have where data are wide; returns
+    the feature that it ends with. `state`  # OUT"""
+    n_child, n_rest = uint64(state[_FEATURES]), uint64(state[_OTHER_FEATURES])
+    at, rest = uint64(state[_END]), uint64(state[_OTHER_END])
+    begin, i, n_taken, n_wrong = uint64(state[_NEXT]), uint64(i), uint64(0), uint64(0)
+    while i < uint64(end_feature) and uint64(node.starts[i + _1]) == begin + _1:
+        feature, b = node.features[i], node.bins[begin]
+        grad, hess = read(acc, forms[1], b - first)
+        node_grad, node_hess = read(node.sums, forms[0], begin)
+        rest_hess = node_hess - hess
+        # Each is written without a test, and moved on from if it stays: what it is written over was read.
+        child.features[n_child], child.bins[at] = feature, b
+        write(grad, hess, forms[1], at, child.sums)
+        node.features[n_rest], node.bins[rest] = feature, b
+        write(node_grad - grad, rest_hess, forms[2], rest, node.sums)
+        lives, rest_lives = uint64(hess >= least), uint64(rest_hess >= least)
+        at += lives & uint64(hess != 0)
+        rest += rest_lives & uint64(rest_hess != 0)
+        child.starts[n_child + _1], node.starts[n_rest + _1] = at, rest
+        n_child += lives
+        n_rest += rest_lives
+        n_taken += uint64(hess != 0)
+        n_wrong += uint64(rest_hess < 0)
+        i += _1
+        begin += _1
+    state[_FEATURES], state[_OTHER_FEATURES], state[_END], state[_OTHER_END] = n_child, n_rest, at, rest
+    state[_NEXT] = begin
+    state[_TAKEN] += int64(n_taken)
+    state[_WRONG] += int64(n_wrong)
+    return int64(i)
+
+
+@inline
 def _share_features(node, begin_feature, end_feature, acc, first, forms, least, child, state):
     """`share_out` of some of the node's features; `acc` begins with bin `first`. `state`  # OUT"""
-    n_child, n_rest, at, rest = state[_FEATURES], state[_OTHER_FEATURES], state[_END], state[_OTHER_END]
-    n_taken, n_wrong, begin = int64(0), int64(0), state[_NEXT]
-    for i in range(begin_feature, end_feature):
+    i = begin_feature
+    while i < end_feature:
+        i = _share_single(i, end_feature, acc, first, forms, least, node, child, state)
+        if i == end_feature:
+            break
+        child_begin, rest_begin, begin = state[_END], state[_OTHER_END], state[_NEXT]
         feature, end = node.features[i], int64(node.starts[i + 1])
-        child_begin, rest_begin = at, rest
         if forms[0]:
-            at, rest, child_stored, rest_stored, wrong = _share_pairs(
-                begin, end, acc, first, forms, at, rest, node, child
+            at, rest, child_stored, rest_stored, n_wrong = _share_pairs(
+                begin, end, acc, first, forms, child_begin, rest_begin, node, child
             )
         else:
-            at, rest, child_stored, rest_stored, wrong = _share_packed(begin, end, acc, first, at, rest, node, child)
-        n_wrong += wrong
-        n_taken += at - child_begin
-        n_child, at = _keep(feature, child_stored >= least, n_child, child_begin, at, child)
-        n_rest, rest = _keep(feature, rest_stored >= least, n_rest, rest_begin, rest, node)
-        begin = end
-    state[_FEATURES], state[_OTHER_FEATURES], state[_END], state[_OTHER_END] = n_child, n_rest, at, rest
-    state[_TAKEN] += n_taken
-    state[_WRONG] += n_wrong
-    state[_NEXT] = begin
+            at, rest, child_stored, rest_stored, n_wrong = _share_packed(
+                begin, end, acc, first, child_begin, rest_begin, node, child
+            )
+        state[_TAKEN] += at - child_begin
+        state[_WRONG] += n_wrong
+        state[_FEATURES], state[_END] = _keep(feature, child_stored >= least, state[_FEATURES], child_begin, at, child)
+        state[_OTHER_FEATURES], state[_OTHER_END] = _keep(
+            feature, rest_stored >= least, state[_OTHER_FEATURES], rest_begin, rest, node
+        )
+        state[_NEXT] = end
+        i += 1
 
 
 @kernel(void(NODE_HISTOGRAM, IN[int64], IN[boolean], int64, NODE_HISTOGRAM, OUT[int64]))
