@@ -118,17 +118,20 @@ def _keep(feature, lives, n_features, begin, end, node):
 @inline
 def _take_features(bin_offsets, begin_feature, end_feature, acc, first, pairs, least, node, state):
     """`take` of some features; `acc` begins with bin `first`. `state` (OUT): _FEATURES and _END."""
-    n_living, at = state[_FEATURES], state[_END]
-    for feature in range(begin_feature, end_feature):
+    n_living, at = uint64(state[_FEATURES]), uint64(state[_END])
+    for feature in range(uint64(begin_feature), uint64(end_feature)):
         begin, stored = at, int64(0)
-        for b in range(bin_offsets[feature], bin_offsets[feature + 1]):
-            grad, hess = read(acc, pairs, b - first)
-            if hess != 0:
-                node.bins[at] = b
-                write(grad, hess, pairs, at, node.sums)
-                stored += hess
-                at += 1
-        n_living, at = _keep(feature, stored >= least, n_living, begin, at, node)
+        for b in range(uint64(bin_offsets[feature]), uint64(bin_offsets[feature + _1])):
+            grad, hess = read(acc, pairs, int64(b) - first)
+            # Written without a test, and moved on from if it is present; so is the feature, if it lives.
+            node.bins[at] = b
+            write(grad, hess, pairs, at, node.sums)
+            stored += hess
+            at += uint64(hess != 0)
+        lives = uint64(stored >= least)
+        at = begin + lives * (at - begin)
+        node.features[n_living], node.starts[n_living + _1] = feature, at
+        n_living += lives
     state[_FEATURES], state[_END] = n_living, at
 
 
