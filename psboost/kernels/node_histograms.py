@@ -105,17 +105,6 @@ def _clear_lists(node, first, pairs, begins, ends, acc):
 
 
 @inline
-def _keep(feature, lives, n_features, begin, end, node):
-    """Ends a feature whose bins were written to begin .. end, or leaves it out; returns how many features the node has then,
-    and where the next one's bins begin."""
-    if lives:
-        node.features[n_features] = feature
-        node.starts[n_features + 1] = end
-        return n_features + 1, end
-    return n_features, begin
-
-
-@inline
 def _take_features(bin_offsets, begin_feature, end_feature, acc, first, pairs, least, node, state):
     """`take` of some features; `acc` begins with bin `first`. `state` (OUT): _FEATURES and _END."""
     n_living, at = uint64(state[_FEATURES]), uint64(state[_END])
@@ -171,19 +160,20 @@ def take_lists(bin_offsets, lists, pairs, acc, least, node):
 def _share_packed(begin, end, acc, first, at, rest, node, child):
     """share_out's work on one feature, all sums packed: the halves need not be taken apart. Returns the new ends
     at and rest, the children's sums of hess, and the number of bins where the child has more than the node."""
-    n_eights, child_stored, rest_stored = (end - begin) >> 3 if eights.CAN else 0, int64(0), int64(0)
+    n_eights, child_stored, rest_stored = int64(end - begin) >> int64(3) if eights.CAN else int64(0), int64(0), int64(0)
     if n_eights > 0:
-        at, rest, child_stored, rest_stored = eights.share_eights(
-            begin, n_eights, first, node.bins, node.sums, acc, at, rest, child.bins, child.sums
+        child_end, rest_end, child_stored, rest_stored = eights.share_eights(
+            int64(begin), n_eights, first, node.bins, node.sums, acc, int64(at), int64(rest), child.bins, child.sums
         )
-    for k in range(uint64(begin + 8 * n_eights), uint64(end)):
+        at, rest = uint64(child_end), uint64(rest_end)
+    for k in range(begin + uint64(8 * n_eights), end):
         b = node.bins[k]
         value = acc[uint64(b - first)]
         other = node.sums[k] - value
-        child.bins[uint64(at)], child.sums[uint64(at)] = b, value
-        node.bins[uint64(rest)], node.sums[uint64(rest)] = b, other
-        at += value != 0
-        rest += other != 0
+        child.bins[at], child.sums[at] = b, value
+        node.bins[rest], node.sums[rest] = b, other
+        at += uint64(value != 0)
+        rest += uint64(other != 0)
         child_stored += value & int64(LOW)
         rest_stored += other & int64(LOW)
     # The node's own come to less than 2^32. A child that has more in a bin leaves the rest 2^32 - what it has more.
@@ -194,17 +184,17 @@ def _share_packed(begin, end, acc, first, at, rest, node, child):
 def _share_pairs(begin, end, acc, first, forms, at, rest, node, child):
     """The same in any forms."""
     child_stored, rest_stored, n_wrong = int64(0), int64(0), int64(0)
-    for k in range(uint64(begin), uint64(end)):
+    for k in range(begin, end):
         b = node.bins[k]
         grad, hess = read(acc, forms[1], b - first)
         node_grad, node_hess = read(node.sums, forms[0], k)
         other = node_hess - hess
-        child.bins[uint64(at)] = b
+        child.bins[at] = b
         write(grad, hess, forms[1], at, child.sums)
-        node.bins[uint64(rest)] = b
+        node.bins[rest] = b
         write(node_grad - grad, other, forms[2], rest, node.sums)
-        at += hess != 0
-        rest += other != 0
+        at += uint64(hess != 0)
+        rest += uint64(other != 0)
         n_wrong += other < 0
         child_stored += hess
         rest_stored += other
@@ -212,65 +202,47 @@ def _share_pairs(begin, end, acc, first, forms, at, rest, node, child):
 
 
 @inline
-def _share_single(i, end_feature, acc, first, forms, least, node, child, state):
-    """_share_features' work on features i, i + 1 ... as long as each has one bin, as most have where data are wide; returns
-    the feature that it ends with. `state`  # OUT"""
-    n_child, n_rest = uint64(state[_FEATURES]), uint64(state[_OTHER_FEATURES])
-    at, rest = uint64(state[_END]), uint64(state[_OTHER_END])
-    begin, i, n_taken, n_wrong = uint64(state[_NEXT]), uint64(i), uint64(0), uint64(0)
-    while i < uint64(end_feature) and uint64(node.starts[i + _1]) == begin + _1:
-        feature, b = node.features[i], node.bins[begin]
-        grad, hess = read(acc, forms[1], b - first)
-        node_grad, node_hess = read(node.sums, forms[0], begin)
-        rest_hess = node_hess - hess
-        # Each is written without a test, and moved on from if it stays: what it is written over was read.
-        child.features[n_child], child.bins[at] = feature, b
-        write(grad, hess, forms[1], at, child.sums)
-        node.features[n_rest], node.bins[rest] = feature, b
-        write(node_grad - grad, rest_hess, forms[2], rest, node.sums)
-        lives, rest_lives = uint64(hess >= least), uint64(rest_hess >= least)
-        at += lives & uint64(hess != 0)
-        rest += rest_lives & uint64(rest_hess != 0)
-        child.starts[n_child + _1], node.starts[n_rest + _1] = at, rest
-        n_child += lives
-        n_rest += rest_lives
-        n_taken += uint64(hess != 0)
-        n_wrong += uint64(rest_hess < 0)
-        i += _1
-        begin += _1
-    state[_FEATURES], state[_OTHER_FEATURES], state[_END], state[_OTHER_END] = n_child, n_rest, at, rest
-    state[_NEXT] = begin
-    state[_TAKEN] += int64(n_taken)
-    state[_WRONG] += int64(n_wrong)
-    return int64(i)
+def _share_one(k, acc, first, forms, at, rest, node, child):
+    """The same on a feature of one bin, as most are where data are wide: a loop would take longer to begin and end."""
+    b = node.bins[k]
+    grad, hess = read(acc, forms[1], b - first)
+    node_grad, node_hess = read(node.sums, forms[0], k)
+    other = node_hess - hess
+    child.bins[at] = b
+    write(grad, hess, forms[1], at, child.sums)
+    node.bins[rest] = b
+    write(node_grad - grad, other, forms[2], rest, node.sums)
+    return at + uint64(hess != 0), rest + uint64(other != 0), hess, other, int64(other < 0)
 
 
 @inline
 def _share_features(node, begin_feature, end_feature, acc, first, forms, least, child, state):
     """`share_out` of some of the node's features; `acc` begins with bin `first`. `state`  # OUT"""
-    i = begin_feature
-    while i < end_feature:
-        i = _share_single(i, end_feature, acc, first, forms, least, node, child, state)
-        if i == end_feature:
-            break
-        child_begin, rest_begin, begin = state[_END], state[_OTHER_END], state[_NEXT]
-        feature, end = node.features[i], int64(node.starts[i + 1])
-        if forms[0]:
-            at, rest, child_stored, rest_stored, n_wrong = _share_pairs(
-                begin, end, acc, first, forms, child_begin, rest_begin, node, child
-            )
+    n_child, n_rest = uint64(state[_FEATURES]), uint64(state[_OTHER_FEATURES])
+    at, rest, begin = uint64(state[_END]), uint64(state[_OTHER_END]), uint64(state[_NEXT])
+    n_taken, n_wrong = uint64(0), int64(0)
+    for i in range(uint64(begin_feature), uint64(end_feature)):
+        feature, end, child_begin, rest_begin = node.features[i], uint64(node.starts[i + _1]), at, rest
+        if end - begin == _1:
+            at, rest, stored, rest_stored, wrong = _share_one(begin, acc, first, forms, at, rest, node, child)
+        elif forms[0]:
+            at, rest, stored, rest_stored, wrong = _share_pairs(begin, end, acc, first, forms, at, rest, node, child)
         else:
-            at, rest, child_stored, rest_stored, n_wrong = _share_packed(
-                begin, end, acc, first, child_begin, rest_begin, node, child
-            )
-        state[_TAKEN] += at - child_begin
-        state[_WRONG] += n_wrong
-        state[_FEATURES], state[_END] = _keep(feature, child_stored >= least, state[_FEATURES], child_begin, at, child)
-        state[_OTHER_FEATURES], state[_OTHER_END] = _keep(
-            feature, rest_stored >= least, state[_OTHER_FEATURES], rest_begin, rest, node
-        )
-        state[_NEXT] = end
-        i += 1
+            at, rest, stored, rest_stored, wrong = _share_packed(begin, end, acc, first, at, rest, node, child)
+        n_taken += at - child_begin
+        n_wrong += wrong
+        # Features are written as bins are, without a test, and moved on from if they live; over what was read before.
+        lives, rest_lives = uint64(stored >= least), uint64(rest_stored >= least)
+        at, rest = child_begin + lives * (at - child_begin), rest_begin + rest_lives * (rest - rest_begin)
+        child.features[n_child], child.starts[n_child + _1] = feature, at
+        node.features[n_rest], node.starts[n_rest + _1] = feature, rest
+        n_child += lives
+        n_rest += rest_lives
+        begin = end
+    state[_FEATURES], state[_OTHER_FEATURES], state[_END], state[_OTHER_END] = n_child, n_rest, at, rest
+    state[_TAKEN] += int64(n_taken)
+    state[_WRONG] += n_wrong
+    state[_NEXT] = begin
 
 
 @kernel(void(NODE_HISTOGRAM, IN[int64], IN[boolean], int64, NODE_HISTOGRAM, OUT[int64]))
