@@ -121,7 +121,8 @@ class Sketches:
         runs, summaries, firsts, klls = [], [], [], {}
         for first, last in _groups(ends - starts):
             held = [np.sort(values[start:end]) for start, end in zip(starts[first:last], ends[first:last], strict=True)]
-            of_group, missing, pruned = count(np.cumsum([0, *map(len, held)]), np.concatenate(held), most)
+            in_order = held[0] if len(held) == 1 else np.concatenate(held)
+            of_group, missing, pruned = count(np.cumsum([0, *map(len, held)]), in_order, most)
             runs.append(of_group)
             if self.kind == "kll":
                 for i in pruned.features.tolist():
