@@ -22,8 +22,11 @@ TABLES = {  # measure: what is in its table
     "wall": "**Seconds a tree on four nodes**, each on a link of its own.",
     "raw wall": "**On four nodes, from the start of the processes to 20 trees.**",
 }
+QUALITY = (
+    "**AUC** of 20 trees on 20,000 other rows, mean over samples of four fifths of the training rows; in brackets the least "
+    "and the most, and of the difference two standard errors each way."
+)
 BY_SHAPE = {  # measure: how its lines begin
-    "quality": "AUC of 20 trees on 20,000 other rows, mean over samples of four fifths of the rows: ",
     "scaling": "seconds a tree on one thread, over those on two",
     "growth": "",
     "entropy": "histograms of a 2x2 grid: ",
@@ -50,6 +53,8 @@ def tables(rows: list[dict]) -> str:
         "shaped links), and keeps every figure in `experiments/speed/results.csv`."
     ]
     parts += [f"{text}\n\n{_pivot(of, measure)}" for measure, text in TABLES.items() if (of := _of(rows, measure))]
+    if of := _of(rows, "quality"):
+        parts.append(f"{QUALITY}\n\n{_by_shape(of)}")
     if of := [row for measure in BY_SHAPE for row in _of(rows, measure)]:
         parts.append(f"**Growth**: how many times as much, where not said otherwise.\n\n{_by_shape(of)}")
     if of := _of(rows, "start"):
@@ -94,7 +99,8 @@ def _absent(who: str) -> str:
 
 
 def _value(row: dict) -> str:
-    return f"{float(row['value']):.3g} {row['unit']}{_spread(row)}"
+    unit = "" if row["unit"] in ("", "times", "AUC") else f" {row['unit']}"
+    return f"{float(row['value']):.3g}{unit}{_spread(row)}"
 
 
 def _cell(row: dict) -> str:
@@ -124,6 +130,6 @@ def _by_shape(rows: list[dict]) -> str:
     lines: dict[str, dict] = {}
     for row in rows:
         detail = {"scaling": "", "growth": row["note"], "entropy": row["who"], "quality": row["who"]}[row["measure"]]
-        value = f"{float(row['ratio']):.3g}{_spread(row)}" if row["ratio"] else _value(row).replace(" times", "")
-        lines.setdefault(BY_SHAPE[row["measure"]] + detail, {})[row["shape"]] = value
+        value = f"{float(row['ratio']):.3g}{_spread(row)}" if row["ratio"] else _value(row)
+        lines.setdefault(BY_SHAPE.get(row["measure"], "") + detail, {})[row["shape"]] = value
     return _table([["what", *shapes], *([what, *(of.get(shape, "") for shape in shapes)] for what, of in lines.items())])
