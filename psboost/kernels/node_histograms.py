@@ -181,29 +181,8 @@ def _share_packed(begin, end, acc, first, at, rest, node, child):
 
 
 @inline
-def _share_pairs(begin, end, acc, first, forms, at, rest, node, child):
-    """The same in any forms."""
-    child_stored, rest_stored, n_wrong = int64(0), int64(0), int64(0)
-    for k in range(begin, end):
-        b = node.bins[k]
-        grad, hess = read(acc, forms[1], b - first)
-        node_grad, node_hess = read(node.sums, forms[0], k)
-        other = node_hess - hess
-        child.bins[at] = b
-        write(grad, hess, forms[1], at, child.sums)
-        node.bins[rest] = b
-        write(node_grad - grad, other, forms[2], rest, node.sums)
-        at += uint64(hess != 0)
-        rest += uint64(other != 0)
-        n_wrong += other < 0
-        child_stored += hess
-        rest_stored += other
-    return at, rest, child_stored, rest_stored, n_wrong
-
-
-@inline
 def _share_one(k, acc, first, forms, at, rest, node, child):
-    """The same on a feature of one bin, as most are where data are wide: a loop would take longer to begin and end."""
+    """The same on a feature of one bin, k, in any forms. Where data are wide, most have one: a loop would take longer."""
     b = node.bins[k]
     grad, hess = read(acc, forms[1], b - first)
     node_grad, node_hess = read(node.sums, forms[0], k)
@@ -213,6 +192,18 @@ def _share_one(k, acc, first, forms, at, rest, node, child):
     node.bins[rest] = b
     write(node_grad - grad, other, forms[2], rest, node.sums)
     return at + uint64(hess != 0), rest + uint64(other != 0), hess, other, int64(other < 0)
+
+
+@inline
+def _share_pairs(begin, end, acc, first, forms, at, rest, node, child):
+    """The same on a feature of several bins."""
+    child_stored, rest_stored, n_wrong = int64(0), int64(0), int64(0)
+    for k in range(begin, end):
+        at, rest, hess, other, wrong = _share_one(k, acc, first, forms, at, rest, node, child)
+        child_stored += hess
+        rest_stored += other
+        n_wrong += wrong
+    return at, rest, child_stored, rest_stored, n_wrong
 
 
 @inline
