@@ -88,11 +88,11 @@ def prefix_ends(offsets, rows, n_count_rows, ends):
 
 @kernel(void(IN[int64], IN[int64], IN[float32], int64, OUT[int64], OUT[float32], OUT[int64], OUT[int64]))
 def find_runs(starts, ends, values, limit, run_offsets, run_values, run_counts, n_missing):
-    """The distinct values of each column with their counts, for columns of at most `limit` distinct values; but long ones
-    that begin with nothing but new values get none either: to sort them, as others may, is quicker.
+    """The distinct values of each column with their counts, for columns of at most `limit` distinct values.
 
     Column f is values[starts[f] : ends[f]]. Its runs are run_offsets[f] .. run_offsets[f+1], in ascending
-    order; a column of more distinct values gets none. NaN is counted in n_missing[f] alone. Room for runs:
+    order; a column of more distinct values gets none, nor does a long one where half of the first values are new: the caller
+    sorts it sooner than it is looked up here. NaN is counted in n_missing[f] alone. Room for runs:
     sum(min(length, limit)).
 
     Most columns hold one value; the others go through a hash table of bit patterns (-0.0 is never stored),

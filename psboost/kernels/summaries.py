@@ -11,6 +11,15 @@ _FEW = 64  # entries: so few are sorted by insertion in less time than the bytes
 
 
 @inline
+def _longest(offsets):
+    """Of columns that are offsets[f] .. offsets[f + 1]."""
+    longest = int64(0)
+    for f in range(len(offsets) - 1):
+        longest = max(longest, offsets[f + 1] - offsets[f])
+    return longest
+
+
+@inline
 def _key_of(bits):
     """A key that orders as the float32 of these bits does, NaN last."""
     if (bits & uint32(0x7FFFFFFF)) > uint32(0x7F800000):
@@ -55,9 +64,7 @@ def sort_columns(offsets, rows, values):
 
     In time that no order of values can stretch: by insertion where they are few, else byte after byte.
     """
-    longest = 0
-    for f in range(len(offsets) - 1):
-        longest = max(longest, offsets[f + 1] - offsets[f])
+    longest = _longest(offsets)
     keys, other_keys = np.empty(longest, np.uint32), np.empty(longest, np.uint32)
     held, other_rows = np.empty(longest, np.int32), np.empty(longest, np.int32)
     counts = np.empty((4, 256), np.int64)
@@ -104,9 +111,7 @@ def weigh_columns(offsets, rows, values, weights, most, run_offsets, run_values,
 
     Column f's runs are run_offsets[f] .. run_offsets[f+1]. Room for runs: sum(min(length, most)).
     """
-    longest = 0
-    for f in range(len(offsets) - 1):
-        longest = max(longest, offsets[f + 1] - offsets[f])
+    longest = _longest(offsets)
     found, weighed = np.empty(longest, np.float32), np.empty(longest, np.int64)
     least, greatest = np.empty(longest, np.int64), np.empty(longest, np.int64)
     picks = np.empty(most, np.int64)
@@ -148,9 +153,7 @@ def weigh_columns(offsets, rows, values, weights, most, run_offsets, run_values,
 @kernel(void(IN[int64], IN[float32], int64, OUT[int64], OUT[float32], OUT[int64], OUT[int64], OUT[int64]))
 def count_columns(offsets, values, most, run_offsets, run_values, run_counts, run_gaps, missing):
     """The same where each row weighs 1."""
-    longest = 0
-    for f in range(len(offsets) - 1):
-        longest = max(longest, offsets[f + 1] - offsets[f])
+    longest = _longest(offsets)
     ends, picks = np.empty(longest + 1, np.int32), np.empty(most, np.int64)
     written = 0
     run_offsets[0] = ends[0] = 0
@@ -180,9 +183,7 @@ def count_columns(offsets, values, most, run_offsets, run_values, run_counts, ru
 @kernel(void(IN[int64], IN[float32], IN2[int64], int64, OUT[int64], OUT[float32], OUT2[int64]))
 def prune(offsets, values, masses, most, out_offsets, out_values, out_masses):
     """At most `most` entries of each summary, evenly by rank, the first and the last among them (data.weighted)."""
-    longest = 0
-    for f in range(len(offsets) - 1):
-        longest = max(longest, offsets[f + 1] - offsets[f])
+    longest = _longest(offsets)
     least, greatest = np.empty(longest, np.int64), np.empty(longest, np.int64)
     least_behind, greatest_before = np.empty(longest, np.int64), np.empty(longest, np.int64)
     picks = np.empty(most, np.int64)
