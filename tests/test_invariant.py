@@ -6,6 +6,7 @@ from scipy import sparse
 
 import psboost
 from psboost.boosting import partition
+from psboost.data import block
 from psboost.roles.modes import MODES
 from tests import runs
 
@@ -156,6 +157,14 @@ def test_features_of_many_values(given, dense, tmp_path):
     for where in [place(*one) for one in PLACES] + RINGS[3::7]:
         mapper = first.bin_mapper if given == "mapper" else None
         assert saved(psboost.train(**arguments, **where, bin_mapper=mapper), tmp_path) == expected, where
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (2, 2)])
+def test_rows_of_bins_narrow_and_wide(grid, tmp_path, monkeypatch):
+    arguments = problem(n_rows=400) | {"num_boost_round": 3, "grid": grid, "servers": 2, "transport": "memory"}
+    narrow = saved(psboost.train(**arguments), tmp_path)
+    monkeypatch.setattr(block, "NARROW_BINS", 0)
+    assert saved(psboost.train(**arguments), tmp_path) == narrow
 
 
 def many_values(dense, **params):

@@ -16,6 +16,7 @@ from psboost.kernels import dense as dense_kernels
 from psboost.kernels import routing as routing_kernels
 
 MAX_CELL = np.iinfo(np.uint16).max
+NARROW_BINS = 1 << 16  # so many bins fit uint16
 DENSE_FILL = 0.4  # where more of the cells are stored, going through all of them is quicker than finding those that are
 
 
@@ -83,8 +84,8 @@ class Block(ABC):
 class SparseBlock(Block):
     """A block as bin ids by row, and rows by bin id (postings).
 
-    indptr           int64 (n_rows + 1): row r's bins are indptr[r] .. indptr[r+1]
-    bins             int32 (n): ascending within a row
+    indptr           int64 (n_rows + 1): row r's bins are indptr[r] .. indptr[r+1]; int32 if bins are uint16
+    bins             int32 (n): ascending within a row; uint16 where that holds them
     posting_offsets  int64 (n_bins + 1): bin b's rows are posting_offsets[b] .. posting_offsets[b+1]; those of
                      all bins of a feature lie together: the rows that leave a split's default are one slice
     posting_rows     int32 (n): rows_ascend: ascending within a bin; else, of SortedColumns, in order of value
@@ -193,8 +194,11 @@ def _sparse_block(pieces: Iterator[tuple[int, Columns, CutPoints]], keep_nan: bo
     indptr = np.zeros(n_rows + 1, np.int64)
     kernels.count_rows(posting_rows, indptr[1:])
     np.cumsum(indptr, out=indptr)
-    bins = np.empty(n_kept, np.int32)
+    narrow = n_bins <= NARROW_BINS and n_kept <= MAX_INT32
+    bins = np.empty(n_kept, np.uint16 if narrow else np.int32)
     kernels.scatter_bins(posting_offsets, posting_rows, indptr[:-1].copy(), bins)
+    if narrow:
+        indptr = indptr.astype(np.int32)
     return SparseBlock(
         **shared, indptr=indptr, bins=bins, posting_offsets=posting_offsets, posting_rows=posting_rows,
         rows_ascend=rows_ascend,

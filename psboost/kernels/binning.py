@@ -3,6 +3,7 @@
 import numpy as np
 
 from psboost.kernels.compile import IN, OUT, boolean, float32, float64, inline, int32, int64, kernel, uint64, void
+from psboost.kernels.row_bins import NARROW, WIDE
 
 FLOAT_MAX = np.float32(np.finfo(np.float32).max)
 SEARCHED = 1024  # values at once: what is known of them stays in the cache from one step of the search to the next
@@ -267,7 +268,7 @@ def count_rows(posting_rows, counts):
         counts[posting_rows[i]] += 1
 
 
-@kernel(void(IN[int64], IN[int32], OUT[int64], OUT[int32]))
+@kernel([void(IN[int64], IN[int32], OUT[int64], OUT[bins]) for _, bins in (WIDE, NARROW)])
 def scatter_bins(posting_offsets, posting_rows, cursors, bins):
     """CSR rows of bin ids from postings; cursors[r] is where row r begins, and at the end where it stops.
 

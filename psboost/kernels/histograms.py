@@ -4,7 +4,7 @@ A packed slot holds two sums in one int64: (grad << 32) + hess, 0 <= hess < 2^32
 calls sees to it that neither half overflows, and takes pairs where one might. `packed` rows: as in kernels.packed_rows.
 
     rows      [ 3 | 7 | 9 ]                  rows of one node
-    indptr    row -> its bins                bins [ 0 4 17 | 0 5 | ... ]
+    indptr    row -> its bins                bins [ 0 4 17 | 0 5 | ... ]        (kernels.row_bins)
     acc       all 0 between nodes
               packed: one slot for each bin; as pairs: acc[2b] is bin b's grad, acc[2b + 1] its hess
 """
@@ -15,13 +15,14 @@ from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint64, void
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import prefetch
+from psboost.kernels.row_bins import ROW_BINS
 
 LOW, HALF = 0xFFFFFFFF, 1 << 31
 GRADS_FIT, HESSES_FIT = 1 << 31, 1 << 32  # with less in a node, no packed sum of it overflows
 # How many rows ahead a row's place and its bins are asked for. A node's rows are far apart in the block, so without
 # asking each costs a wait for memory: 1.3x to 2.5x the time on url-, avazu- and bosch-shaped data.
 _PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)
-_BINS_PER_LINE = uint64(16)  # int32 in a cache line
+_BINS_PER_LINE = uint64(16)  # in a cache line: int32, and twice as many uint16
 _RUNNING, _BINS_RUNNING = 2048, uint64(256)  # rows and bins of a run of sums, which stays in the nearest cache
 _1, _2, _6, _63, _64 = (uint64(k) for k in (1, 2, 6, 63, 64))
 
@@ -49,7 +50,7 @@ def write(grad, hess, pairs, k, sums):
 # The asking stands in each kernel anew: as a function, though inlined, it makes them up to five times slower.
 
 
-@kernel([void(IN[int64], IN[int32], IN[int32], IN[width], OUT[int64]) for width in WIDTHS])
+@kernel([void(*held, IN[int32], IN[width], OUT[int64]) for held in ROW_BINS for width in WIDTHS])
 def build(indptr, bins, rows, packed, acc):
     """acc[b] += packed[row] for every bin b that a row of `rows` holds; acc is packed.
 
@@ -71,7 +72,7 @@ def build(indptr, bins, rows, packed, acc):
             acc[uint64(bins[k])] += value
 
 
-@kernel([void(IN[int64], IN[int32], IN[int32], IN[width], OUT[int64]) for width in WIDTHS])
+@kernel([void(*held, IN[int32], IN[width], OUT[int64]) for held in ROW_BINS for width in WIDTHS])
 def build_pairs(indptr, bins, rows, packed, acc):
     """`build` into pairs, for sums that one slot does not hold."""
     n_rows = uint64(len(rows))
@@ -123,7 +124,7 @@ def build_by_bins(posting_offsets, posting_rows, packed, pairs, acc):
                 write(grad, hess, pairs, b, acc)
 
 
-@kernel(void(IN[int64], IN[int32], IN[int32], int64, OUT[int64]))
+@kernel([void(*held, IN[int32], int64, OUT[int64]) for held in ROW_BINS])
 def clear(indptr, bins, rows, width, acc):
     """Sets the slots (width 1: packed, 2: pairs) of every bin that a row of `rows` holds to 0."""
     n_rows, step = uint64(len(rows)), uint64(width)
@@ -137,7 +138,7 @@ def clear(indptr, bins, rows, width, acc):
             acc[slot + step - _1] = 0
 
 
-@kernel(void(IN[int64], IN[int32], IN[int32], OUT[uint64]))
+@kernel([void(*held, IN[int32], OUT[uint64]) for held in ROW_BINS])
 def mark_bins(indptr, bins, rows, marks):
     """Sets the bit of every bin that a row of `rows` holds: bit b % 64 of marks[b // 64]."""
     n_rows = uint64(len(rows))

@@ -15,6 +15,7 @@ from psboost.kernels.histograms import build, build_by_bins, build_pairs, clear,
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
+from psboost.kernels.row_bins import ROW_BINS
 from psboost.kernels.words import lowest_one
 
 # sums (int64, a row for each node): grads, hesses and absolute grads of its rows; the greatest absolute grad and hess
@@ -23,18 +24,31 @@ _FEW_BINS = 1 << 20  # so many slots, the hot ones side by side, are quick to ad
 _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
 
 
+@inline
+def _add_row(packed, row, grads, hesses, sizes, most_grad, most_hess):
+    """The sums with a row's."""
+    grad, hess = grad_and_hess(packed, row)
+    size = abs(grad)
+    return grads + grad, hesses + hess, sizes + size, max(most_grad, size), max(most_hess, hess)
+
+
 @kernel([void(IN[int32], OUT2[int64], IN[width], OUT2[int64]) for width in WIDTHS])
 def sum_rows(rows, spans, packed, sums):
-    """Sums of the rows of several nodes; node i's are rows[spans[i, 0] : spans[i, 1]]."""
+    """Sums of the rows of several nodes; node i's are rows[spans[i, 0] : spans[i, 1]], which ascend."""
     for i in range(len(spans)):
+        begin, end = uint64(spans[i, 0]), uint64(spans[i, 1])
         grads, hesses, sizes, most_grad, most_hess = int64(0), int64(0), int64(0), int64(0), int64(0)
-        for k in range(uint64(spans[i, 0]), uint64(spans[i, 1])):
-            grad, hess = grad_and_hess(packed, uint64(rows[k]))
-            size = abs(grad)
-            grads += grad
-            hesses += hess
-            sizes += size
-            most_grad, most_hess = max(most_grad, size), max(most_hess, hess)
+        # Rows without gaps, as the root's are, are summed several at once.
+        if begin < end and uint64(rows[end - _1]) - uint64(rows[begin]) == end - _1 - begin:
+            for row in range(uint64(rows[begin]), uint64(rows[end - _1]) + _1):
+                grads, hesses, sizes, most_grad, most_hess = _add_row(
+                    packed, row, grads, hesses, sizes, most_grad, most_hess
+                )
+        else:
+            for k in range(begin, end):
+                grads, hesses, sizes, most_grad, most_hess = _add_row(
+                    packed, uint64(rows[k]), grads, hesses, sizes, most_grad, most_hess
+                )
         sums[i, GRAD], sums[i, HESS], sums[i, SIZE] = grads, hesses, sizes
         sums[i, MOST_GRAD], sums[i, MOST_HESS] = most_grad, most_hess
 
@@ -169,9 +183,9 @@ def _clear_marked(marks, pairs, acc):
 @kernel(
     [
         void(
-            IN[int64], IN[int32], IN[int64], IN[int32], IN[int32], IN[int32], OUT2[int64], OUT2[int64], IN[width],
-            OUT[width], OUT[int64],
+            *held, IN[int64], IN[int32], IN[int32], IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[width], OUT[int64],
         )
+        for held in ROW_BINS
         for width in WIDTHS
     ]
 )  # fmt: skip
@@ -185,10 +199,11 @@ def sum_node(indptr, row_bins, posting_offsets, posting_rows, bin_offsets, rows,
 @kernel(
     [
         int64(
-            IN[int64], IN[int32], IN[int64], IN[int32], IN[int32], IN[int32], OUT2[int64], OUT2[int64], IN[width],
-            OUT[width], IN[int32], IN[int64], IN[int64], IN[int64], int64, int64, int64, OUT[uint64], OUT[int64], OUT[int32],
-            OUT[int64], OUT[int64], IN[int64], OUT2[int64],
+            *held, IN[int64], IN[int32], IN[int32], IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[width], IN[int32],
+            IN[int64], IN[int64], IN[int64], int64, int64, int64, OUT[uint64], OUT[int64], OUT[int32], OUT[int64],
+            OUT[int64], IN[int64], OUT2[int64],
         )
+        for held in ROW_BINS
         for width in WIDTHS
     ]
 )  # fmt: skip
@@ -230,9 +245,10 @@ def build_nodes(
 @kernel(
     [
         int64(
-            IN[int64], IN[int32], IN[int64], IN[int32], IN[int32], IN[int32], OUT2[int64], OUT2[int64], IN[width],
-            OUT[width], OUT[int64], NODE_HISTOGRAM, OUT[int64], OUT2[int64], IN[uint8], int64, int64, OUT2[int64],
+            *held, IN[int64], IN[int32], IN[int32], IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[width], OUT[int64],
+            NODE_HISTOGRAM, OUT[int64], OUT2[int64], IN[uint8], int64, int64, OUT2[int64],
         )
+        for held in ROW_BINS
         for width in WIDTHS
     ]
 )  # fmt: skip

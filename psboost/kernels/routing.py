@@ -8,6 +8,7 @@ words too, so that 64 rows at once go to its children; those of a small one are 
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, IN2, OUT, OUT2, boolean, float32, inline, int32, int64, kernel, uint8, uint64, void
 from psboost.kernels.prefetch import prefetch
+from psboost.kernels.row_bins import ROW_BINS
 from psboost.kernels.splits import BIN, DEFAULT_LEFT, LOCAL, NODE, SHARD, UNSTORED_LEFT
 from psboost.kernels.words import count_ones, lowest_one
 
@@ -80,7 +81,7 @@ def clear_bits(posting_offsets, posting_rows, rows_ascend, slices, first_row, la
                     _clear(uint64(posting_rows[i]), place, members, bits)
 
 
-@kernel(void(IN[int64], IN[int32], IN[int32], int64, int64, int64, int64, int64, OUT[uint64]))
+@kernel([void(*held, IN[int32], int64, int64, int64, int64, int64, OUT[uint64]) for held in ROW_BINS])
 def clear_bits_of_rows(indptr, bins, rows, first_row, last_row, begin, end, other, bits):
     """Clears the bits of those of `rows`, which ascend, from first_row to last_row that hold one of the bins begin .. end,
     or `other`; a row's bins ascend."""

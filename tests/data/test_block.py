@@ -134,8 +134,17 @@ def test_block_is_that_of_the_naive_twin(data, zero_as_missing):
     block = check(rows, cuts, has_missing, zero_as_missing)
     arrays = [field.name for field in fields(block) if field.name not in ("n_rows", "rows_ascend")]
     dtypes = {name: getattr(block, name).dtype for name in arrays}
-    wide = {"indptr", "posting_offsets"}
-    assert dtypes == {name: np.dtype(np.int64 if name in wide else np.int32) for name in dtypes}
+    others = {"bins": np.uint16, "posting_offsets": np.int64}
+    assert dtypes == {name: np.dtype(others.get(name, np.int32)) for name in dtypes}
+
+
+@pytest.mark.parametrize("n_features", [1 << 16, 1 + (1 << 16)])
+def test_rows_are_narrow_where_that_holds_all_bins(n_features):
+    rows = [[(0, 1.0), (n_features - 1, 1.0)], [], [(7, 1.0)]]
+    block = check(rows, [[np.inf]] * n_features, [0] * n_features, True)
+    is_narrow = n_features == 1 << 16
+    dtypes = (np.int32, np.uint16) if is_narrow else (np.int64, np.int32)
+    assert (block.indptr.dtype, block.bins.dtype) == dtypes and block.bins[-2] == n_features - 1
 
 
 def test_block_with_the_kernels_as_plain_python(monkeypatch):

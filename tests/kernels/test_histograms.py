@@ -19,6 +19,7 @@ HALF_BITS = {np.int32: 16, np.int64: 32}
 HESSES = st.one_of(st.just(0), st.integers(1, 2**15))
 VALUES = st.tuples(GRADS, HESSES).map(lambda pair: pair if pair[1] else (0, 0))
 WIDTHS = st.sampled_from([np.int32, np.int64])
+ROW_BINS = st.sampled_from([(np.int64, np.int32), (np.int32, np.uint16)])
 
 
 @st.composite
@@ -30,11 +31,10 @@ def blocks(draw):
     return rows, values, which
 
 
-def arrays(rows, values, which, width=np.int64):
-    indptr = np.zeros(len(rows) + 1, np.int64)
-    np.cumsum([len(row) for row in rows], out=indptr[1:])
+def arrays(rows, values, which, width=np.int64, row_bins=(np.int64, np.int32)):
+    indptr = np.cumsum([0, *map(len, rows)]).astype(row_bins[0])
     packed = np.array([naive_gradients.pack(*value, HALF_BITS[width]) for value in values], width)
-    return indptr, np.array([b for row in rows for b in row], np.int32), np.array(which, np.int32), packed
+    return indptr, np.array([b for row in rows for b in row], row_bins[1]), np.array(which, np.int32), packed
 
 
 def postings(rows):
@@ -51,9 +51,9 @@ def as_lists(histogram):
 
 @WAYS
 @quick
-@given(blocks(), WIDTHS)
-def test_build(kernels, block, width):
-    indptr, bins, which, packed = arrays(*block, width)
+@given(blocks(), WIDTHS, ROW_BINS)
+def test_build(kernels, block, width, row_bins):
+    indptr, bins, which, packed = arrays(*block, width, row_bins)
     expected, read = naive.build(*block[0:1], block[2], block[1]), as_python(histograms).read
     posting_offsets, posting_rows = postings(block[0])
     in_node = np.zeros(len(packed), width)

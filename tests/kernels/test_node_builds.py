@@ -13,7 +13,7 @@ from tests.plain import as_python, both_ways
 WAYS = pytest.mark.parametrize("kernels", both_ways(node_builds), ids=["compiled", "plain"])
 
 
-def block_of(seed, n_rows, n_features, width):
+def block_of(seed, n_rows, n_features, width, row_bins=(np.int64, np.int32)):
     """(rows as lists of bins, (grad, hess) of each, its arrays)"""
     rng = np.random.default_rng(seed)
     sizes = rng.choice([1, 2, 70, 130], n_features)  # features whose bins lie in several words of marks
@@ -30,7 +30,8 @@ def block_of(seed, n_rows, n_features, width):
     packed = np.array([(grad << bits) + hess for grad, hess in values], width)
     n_bins = int(bin_offsets[-1])
     return rows, values, SimpleBlock(
-        indptr=np.cumsum([0, *map(len, rows)]), bins=bins, bin_offsets=bin_offsets, packed=packed,
+        indptr=np.cumsum([0, *map(len, rows)]).astype(row_bins[0]), bins=bins.astype(row_bins[1]),
+        bin_offsets=bin_offsets, packed=packed,
         posting_offsets=np.cumsum([0, *np.bincount(bins, minlength=n_bins)]),
         posting_rows=of_row[np.argsort(bins, kind="stable")],
     )  # fmt: skip
@@ -43,11 +44,14 @@ class SimpleBlock:
 
 @WAYS
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([np.int32, np.int64]), st.sampled_from([0, 7]))
-def test_nodes_of_a_level(kernels, seed, n_rows, width, first):
+@given(
+    st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([np.int32, np.int64]), st.sampled_from([0, 7]),
+    st.sampled_from([(np.int64, np.int32), (np.int32, np.uint16)]),
+)  # fmt: skip
+def test_nodes_of_a_level(kernels, seed, n_rows, width, first, row_bins):
     """By bins and by rows, packed and in pairs, marked and not, in three ranges; what has no room comes next time."""
     rng, n_features = np.random.default_rng(seed), 6
-    rows, values, block = block_of(seed, n_rows, n_features, width)
+    rows, values, block = block_of(seed, n_rows, n_features, width, row_bins)
     shares = rng.choice(3, n_rows, p=[0.05, 0.15, 0.8]) if rng.random() < 0.7 else np.zeros(n_rows, int)
     members = [np.flatnonzero(shares == node) for node in range(3)]
     own = np.concatenate(members).astype(np.int32)

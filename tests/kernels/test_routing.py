@@ -84,14 +84,17 @@ def test_clear_bits(kernels, shard, node, ascend, in_parts):
 
 @WAYS
 @quick
-@given(shards(), st.sampled_from([-1, 0, 1, 4, 8]), st.booleans())
-def test_clear_bits_of_rows(kernels, shard, other, in_parts):
+@given(
+    shards(), st.sampled_from([-1, 0, 1, 4, 8]), st.booleans(),
+    st.sampled_from([(np.int64, np.int32), (np.int32, np.uint16)]),
+)  # fmt: skip
+def test_clear_bits_of_rows(kernels, shard, other, in_parts, row_bins):
     node_of_row, bits, own = shard
     words, n_rows = words_of(bits), len(node_of_row)
     rng = np.random.default_rng(n_rows)
     bins = [np.flatnonzero(rng.random(8) < 0.3).tolist() for _ in range(n_rows)]
-    indptr = np.cumsum([0, *map(len, bins)]).astype(np.int64)
-    of_all = np.array([b for row in bins for b in row], np.int32)
+    indptr = np.cumsum([0, *map(len, bins)]).astype(row_bins[0])
+    of_all = np.array([b for row in bins for b in row], row_bins[1])
     for part in edges_of(n_rows, in_parts):
         kernels.clear_bits_of_rows(indptr, of_all, ascending(own), *part, 2, 5, other, words)
     leave = [row for row in own if any(2 <= b < 5 or b == other for b in bins[row])]

@@ -1,0 +1,13 @@
+"""Knows which integers a sparse block's rows of bins are held in; does not know what is made of them.
+
+    indptr   row r's bins are bins[indptr[r] : indptr[r + 1]]
+    bins     ascending within a row
+
+A node's rows are far apart in a block, and to go through them is to wait for memory: in half the room, it takes two thirds
+of the time on avazu-shaped data.
+"""
+
+from psboost.kernels.compile import IN, int32, int64, uint16
+
+WIDE, NARROW = (int64, int32), (int32, uint16)  # of indptr, and of bins
+ROW_BINS = [(IN[indptr], IN[bins]) for indptr, bins in (WIDE, NARROW)]  # what kernels are declared for
