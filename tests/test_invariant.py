@@ -167,6 +167,21 @@ def test_rows_of_bins_narrow_and_wide(grid, tmp_path, monkeypatch):
     assert saved(psboost.train(**arguments), tmp_path) == narrow
 
 
+@pytest.mark.parametrize("grid", [(1, 1), (2, 2)])
+def test_zeros_among_256_bins_of_a_dense_array(grid, tmp_path, monkeypatch):
+    """Where cells are bytes, zeros are held in the bin of 0; in sparse rows nowhere."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(900, 3)).astype(np.float32)
+    X[rng.random(X.shape) < 0.004] = 0
+    y = (X[:, 0] + np.abs(X[:, 1]) + rng.normal(0, 0.5, 900) > 0.5).astype(float)
+    params = {"max_depth": 4, "max_bin": 256, "min_child_weight": 2, "sketch": "exact"}
+    arguments = {"params": params, "X": X, "y": y, "num_boost_round": 3, "transport": "memory"}
+    dense = psboost.train(**arguments, grid=grid)
+    assert np.diff(dense.bin_mapper.offsets).max() == 256
+    monkeypatch.setattr(block, "DENSE_FILL", 2.0)
+    assert saved(psboost.train(**arguments), tmp_path) == saved(dense, tmp_path)
+
+
 def many_values(dense, **params):
     """Arguments of psboost.train with more distinct values than a weighted summary of 4 bins keeps."""
     arguments = problem(dense, n_rows=200, max_bin=4, sketch="weighted", **params)

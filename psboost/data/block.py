@@ -122,8 +122,8 @@ class SparseBlock(Block):
 class DenseBlock(Block):
     """A block as one small number for each cell, row after row (kernels.dense).
 
-    cells    uint8 or uint16 (n_rows * n_features): the bin, counted within the feature, or the number of its bins where
-             none is stored
+    cells    uint8 or uint16 (n_rows * n_features): the bin, counted within the feature. Where none is stored, the number of
+             its bins; or, if uint8 does not hold that and none is 0, the bin of 0
     columns  the same, (n_features, n_rows): rows are routed by one feature of all, and read only its cells
     stride   more than the greatest cell
     """
@@ -210,9 +210,11 @@ def _dense_block(pieces: Iterator[tuple[int, Columns, CutPoints]], keep_nan: boo
     columns, stride = np.empty((len(bin_offsets) - 1, n_rows), np.uint8), 1
     for first, part, points in pieces:
         of_part, counts = bin_offsets_of(points), np.empty(len(points.has_missing), np.int64)
-        held = part.offsets, part.rows, part.values, points.offsets, points.cuts, of_part, keep_nan, first
+        n_bins, zero_bins = np.diff(of_part), shared["zero_bin"][first : first + len(counts)]
+        blanks = np.where((n_bins == 1 + np.iinfo(np.uint8).max) & (zero_bins >= 0), zero_bins, n_bins)
+        held = part.offsets, part.rows, part.values, points.offsets, points.cuts, of_part, keep_nan, blanks, first
         dense_kernels.fill_columns(*held, columns, counts)
-        stride = max(stride, int((np.diff(of_part) + (counts < n_rows)).max(initial=0)))
+        stride = max(stride, int(np.maximum(n_bins, (blanks + 1) * (counts < n_rows)).max(initial=0)))
         if stride > 1 + np.iinfo(columns.dtype).max:
             columns = columns.astype(np.uint16)
             dense_kernels.fill_columns(*held, columns, counts)

@@ -1,7 +1,7 @@
 """Knows blocks of which most cells are stored, as one small number for each cell; does not know sparse rows or gains.
 
     cells   row after row: cells[row * n_features + f] is the bin, counted within feature f, that the row's cell falls in,
-            or the feature's number of bins where none is stored
+            or another number, in or behind them, where none is stored
     columns the same cells, (n_features, n_rows): those of a feature side by side
     stride  more than the greatest cell: a feature's sums lie at f * stride + cell of a wide accumulator
 """
@@ -43,19 +43,23 @@ _FEW = 1024  # rows: if no more fit one slot, moving what they come to takes lon
 @kernel(
     [
         void(
-            IN[int64], IN[int32], IN[float32], IN[int64], IN[float32], IN[int32], boolean, int64, OUT2[code], OUT[int64]
+            IN[int64], IN[int32], IN[float32], IN[int64], IN[float32], IN[int32], boolean, IN[int32], int64, OUT2[code],
+            OUT[int64],
         )
         for code in _CODES
     ]
 )  # fmt: skip
-def fill_columns(offsets, rows, values, cut_offsets, cuts, bin_offsets, keep_nan, first_feature, columns, counts):
+def fill_columns(
+    offsets, rows, values, cut_offsets, cuts, bin_offsets, keep_nan, blanks, first_feature, columns, counts
+):
     """Writes columns[first_feature ..] (n_features, n_rows), from columns of values; kernels.binning.bin_columns says which
-    of these are left out. `counts` (OUT): how many of each column are not. What does not fit a cell is cut off."""
+    of these are left out: their cells are the feature's one of `blanks`. `counts` (OUT): how many of each column are not.
+    What does not fit a cell is cut off."""
     found = np.empty(SEARCHED, np.int32)
     for f in range(len(offsets) - 1):
         column, n_bins = columns[first_feature + f], int64(bin_offsets[f + 1] - bin_offsets[f])
         first_cut, end_cut = cut_offsets[f], cut_offsets[f + 1]
-        column[:] = n_bins
+        column[:] = blanks[f]
         counts[f] = 0
         if first_cut == end_cut:
             continue

@@ -122,6 +122,16 @@ def test_cells_widen_when_a_feature_with_all_of_256_bins_is_not_stored_everywher
     assert (block.cells.dtype, block.stride, block.cells[2 * 7]) == (np.uint16, 257, 256)
 
 
+def test_cells_that_are_0_are_in_its_bin_rather_than_widen_all():
+    cuts = [[*np.arange(-99.0, 156.0).tolist(), FLOAT_MAX], [FLOAT_MAX]]
+    rows = [[(0, row - 99.5), (1, 1.0)] for row in range(256)]
+    rows[7] = rows[200] = [(1, 1.0)]
+    block = build_block(columns_of(rows, 2), cut_points_of(cuts, [0, 0]), False)
+    assert (block.cells.dtype, block.stride, block.zero_bin[0]) == (np.uint8, 256, 100)
+    assert [int(cell) for cell in block.columns[0]] == [100 if row in (7, 200) else row for row in range(256)]
+    assert (block.cells.reshape(256, 2).T == block.columns).all()
+
+
 def test_the_form_follows_the_share_of_cells_that_are_stored():
     points = cut_points_of([[FLOAT_MAX]] * 4, [0] * 4)
     assert isinstance(build_block(columns_of([[(0, 1.0), (2, 1.0)]], 4), points, True), DenseBlock)
