@@ -38,7 +38,7 @@ class Logistic:
                 f"{place(row)}: label {labels[row]:g}: {self.name} wants 0 (or -1) and 1; "
                 "map the labels, or use objective=reg:squarederror"
             )
-        return np.maximum(labels, 0.0)
+        return labels if labels.min(initial=0) >= 0 else np.maximum(labels, 0.0)
 
     def bounds(self, max_weight: float, max_label: float) -> Bounds:  # noqa: ARG002
         return Bounds(max_weight, 0.25 * max_weight)

@@ -70,7 +70,8 @@ class Sketches:
         for group in columns.groups(begin, end):
             part = columns.part(*group)
             if of_rows is None:
-                parts.append(Sketches._count(part, n_count_rows, max_bin, kind))
+                is_copy = not isinstance(columns, Columns)
+                parts.append(Sketches._count(part, n_count_rows, max_bin, kind, is_copy))
             else:
                 parts.append(Sketches._weigh(part, of_rows, max_bin))
         if len(parts) == 1:
@@ -93,8 +94,8 @@ class Sketches:
         return Sketches(max_bin, "weighted", int(weights.sum()), runs, missing, summaries=summaries)
 
     @staticmethod
-    def _count(columns: Columns, n_count_rows: int, max_bin: int, kind: str) -> "Sketches":
-        """What rows that weigh 1 each hold; only features of many values are put in order."""
+    def _count(columns: Columns, n_count_rows: int, max_bin: int, kind: str, in_place: bool) -> "Sketches":
+        """What rows that weigh 1 each hold; only features of many values are put in order, `in_place` or elsewhere."""
         starts = columns.offsets[:-1]
         if n_count_rows >= columns.n_rows:
             ends = columns.offsets[1:]
@@ -113,14 +114,22 @@ class Sketches:
             max_bin, kind, n_count_rows, Runs(offsets, values[:n_runs].copy(), counts[:n_runs].copy()), n_missing
         )
         many = np.flatnonzero((np.diff(offsets) == 0) & (lengths > n_missing))
-        return sketches._and_of(many, columns.values, starts[many], ends[many]) if len(many) else sketches
+        if len(many) == 0:
+            return sketches
+        held = [columns.values[start:end] for start, end in zip(starts[many], ends[many], strict=True)]
+        return sketches._and_of(many, held, in_place)
 
-    def _and_of(self, features: np.ndarray, values: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> "Sketches":
-        """With what these features hold too, as values[start : end] in no order."""
-        most = {"weighted": most_entries(self.max_bin), "kll": most_runs(self.max_bin), "exact": len(values)}[self.kind]
+    def _and_of(self, features: np.ndarray, columns: list[np.ndarray], in_place: bool) -> "Sketches":
+        """With what these features hold too: the values of each, in no order, which are put in order `in_place` or
+        elsewhere."""
+        lengths = np.array([len(values) for values in columns])
+        n_values = int(lengths.sum())
+        most = {"weighted": most_entries(self.max_bin), "kll": most_runs(self.max_bin), "exact": n_values}[self.kind]
         runs, summaries, firsts, klls = [], [], [], {}
-        for first, last in _groups(ends - starts):
-            held = [np.sort(values[start:end]) for start, end in zip(starts[first:last], ends[first:last], strict=True)]
+        for first, last in _groups(lengths):
+            held = [values if in_place else values.copy() for values in columns[first:last]]
+            for values in held:
+                values.sort()
             in_order = held[0] if len(held) == 1 else np.concatenate(held)
             of_group, missing, pruned = count(np.cumsum([0, *map(len, held)]), in_order, most)
             runs.append(of_group)

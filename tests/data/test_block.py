@@ -129,7 +129,7 @@ def test_cells_that_are_0_are_in_its_bin_rather_than_widen_all():
     block = build_block(columns_of(rows, 2), cut_points_of(cuts, [0, 0]), False)
     assert (block.cells.dtype, block.stride, block.zero_bin[0]) == (np.uint8, 256, 100)
     assert [int(cell) for cell in block.columns[0]] == [100 if row in (7, 200) else row for row in range(256)]
-    assert (block.cells.reshape(256, 2).T == block.columns).all()
+    assert (block.columns == block.cells.reshape(256, 2).T).all()
 
 
 def test_the_form_follows_the_share_of_cells_that_are_stored():
