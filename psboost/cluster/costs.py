@@ -2,6 +2,7 @@
 
 import resource
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -9,17 +10,22 @@ from psboost.cluster.timeline import Timeline, unix_time
 from psboost.wire.ledger import Ledger
 
 Seconds = dict[str, float]  # by stage
+_MOST_OVER = 1000  # stages that are not added up yet
 
 
 class Stopwatch:
-    """Seconds by stage of one role, in all and by tree, and when; an instance is what roles take as `stage`."""
+    """Seconds by stage of one role, in all and by tree, and when; an instance is what roles take as `stage`.
+
+    Stages that are over are put down one after the other, by any thread, and only added up when somebody asks.
+    """
 
     def __init__(self, clock: Callable[[], float] = unix_time):
         """`clock`: seconds, on the same scale for all roles of a run."""
-        self.seconds: Seconds = {}
-        self.by_tree: dict[int, Seconds] = {}
-        self.timeline = Timeline()
         self.clock = clock
+        self._over: deque[tuple[str, int, float, float, float]] = deque()
+        self._seconds: Seconds = {}
+        self._by_tree: dict[int, Seconds] = {}
+        self._timeline = Timeline()
         self._lock = threading.Lock()
 
     def __call__(self, label: str, tree: int = -1, share: float = 1.0) -> "_Stage":
@@ -28,15 +34,38 @@ class Stopwatch:
 
     def add(self, label: str, tree: int, share: float, begin: float, end: float) -> None:
         """Counts a stage that is over."""
+        self._over.append((label, tree, share, begin, end))
+        if len(self._over) >= _MOST_OVER:
+            self._add_up()
+
+    @property
+    def seconds(self) -> Seconds:
+        """By stage."""
+        self._add_up()
+        return self._seconds
+
+    @property
+    def by_tree(self) -> dict[int, Seconds]:
+        """By tree and stage."""
+        self._add_up()
+        return self._by_tree
+
+    @property
+    def timeline(self) -> Timeline:
+        """When."""
+        self._add_up()
+        return self._timeline
+
+    def _add_up(self) -> None:
         with self._lock:
-            self._add(label, tree, share * (end - begin))
-            self.timeline.add(tree, label, begin, end)
+            while self._over:
+                label, tree, share, begin, end = self._over.popleft()
+                self._add(label, tree, share * (end - begin))
+                self._timeline.add(tree, label, begin, end)
 
     def _add(self, label: str, tree: int, seconds: float) -> None:
-        of_tree = self.by_tree.get(tree)
-        if of_tree is None:
-            of_tree = self.by_tree[tree] = {}
-        self.seconds[label] = self.seconds.get(label, 0.0) + seconds
+        of_tree = self._by_tree.setdefault(tree, {})
+        self._seconds[label] = self._seconds.get(label, 0.0) + seconds
         of_tree[label] = of_tree.get(label, 0.0) + seconds
 
     def state(self) -> dict:
@@ -50,7 +79,7 @@ class Stopwatch:
         for tree, seconds in state["seconds"].items():
             for label, s in seconds.items():
                 stopwatch._add(label, int(tree), s)
-        stopwatch.timeline = Timeline.from_state(state["timeline"])
+        stopwatch._timeline = Timeline.from_state(state["timeline"])
         return stopwatch
 
 

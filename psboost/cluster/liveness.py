@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from psboost.cluster.costs import slowest
+from psboost.cluster.costs import Stopwatch, slowest
 from psboost.errors import ClusterError
 from psboost.wire.endpoint import Endpoint
 from psboost.wire.ledger import Ledger
@@ -18,22 +18,22 @@ class Pulse:
     """Sends a Beat to some peers once a second from a thread of its own, also while a kernel runs for minutes."""
 
     def __init__(
-        self, name: str, run: int, incarnation: int, peers: dict[str, str], ledger: Ledger, seconds: dict[str, float]
+        self, name: str, run: int, incarnation: int, peers: dict[str, str], ledger: Ledger, stopwatch: Stopwatch
     ):
-        """`peers`: {name: address}, to which more may be added. `ledger`, `seconds`: what the role has spent so far.
+        """`peers`: {name: address}, to which more may be added. `ledger`, `stopwatch`: what the role has spent so far.
 
         Beats themselves are not counted in `ledger`: how many there are depends on the clock.
         """
         self._stop = threading.Event()
-        self._args = (name, run, incarnation, peers, ledger, seconds)
+        self._args = (name, run, incarnation, peers, ledger, stopwatch)
         self._thread = threading.Thread(target=self._beat, name=f"pulse of {name}", daemon=True)
         self._thread.start()
 
     def _beat(self) -> None:
-        name, run, incarnation, peers, ledger, seconds = self._args
+        name, run, incarnation, peers, ledger, stopwatch = self._args
         with Endpoint(name, None, run=run, incarnation=incarnation, ledger=Ledger()) as endpoint:
             while not self._stop.wait(BEAT_SECONDS):
-                beat = Beat(bytes_sent=ledger.bytes_sent, seconds=dict(seconds))
+                beat = Beat(bytes_sent=ledger.bytes_sent, seconds=dict(stopwatch.seconds))
                 for peer, address in list(peers.items()):
                     endpoint.connect(peer, address)
                     endpoint.send(peer, beat)

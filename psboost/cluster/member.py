@@ -52,9 +52,7 @@ def run_member(
             endpoint.rename(assigned.name, run, assigned.incarnations[assigned.name])
             for name, peer in assigned.addresses.items():
                 endpoint.connect(name, peer)
-            pulse = Pulse(
-                assigned.name, run, endpoint.incarnation, {COORDINATOR: rendezvous}, ledger, stopwatch.seconds
-            )
+            pulse = Pulse(assigned.name, run, endpoint.incarnation, {COORDINATOR: rendezvous}, ledger, stopwatch)
             stack.callback(pulse.stop)
             mailbox = Mailbox(endpoint, listener.check, listener, _ignore, early)
             made = make_role(assigned.name, assigned.job, stopwatch, stack)

@@ -166,7 +166,7 @@ def run_cluster(
             addresses = {name: join.address for name, join in roll.assign().items()}
             for name, address in addresses.items():
                 ledger.rename_receiver(address, name)
-            pulse = Pulse(COORDINATOR, endpoint.run, 0, addresses, ledger, {})
+            pulse = Pulse(COORDINATOR, endpoint.run, 0, addresses, ledger, Stopwatch())
             stack.callback(pulse.stop)
             if on_start is not None:
                 on_start(listener)
@@ -202,7 +202,7 @@ def _await_members(roll: Roll, endpoint: Endpoint, processes: Processes, on_join
         if time.monotonic() > deadline:
             raise ClusterError(f"{roll.missing()} did not join at {endpoint.address} within {JOIN_SECONDS:.0f} s")
 
-    pulse = Pulse(COORDINATOR, 0, 0, roll.addresses, Ledger(), {})
+    pulse = Pulse(COORDINATOR, 0, 0, roll.addresses, Ledger(), Stopwatch())
     try:
         mailbox = Mailbox(endpoint, check, on_stranger=roll.meet)
         while roll.n_missing:
