@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -76,16 +77,18 @@ class NodeRows(NamedTuple):
         rows: np.ndarray, spans: np.ndarray, packed: np.ndarray, n_threads: int = 1, side_by_side: Callable = map
     ) -> "NodeRows":
         """With the sums of each row's grad and hess, `packed` (kernels.packed_rows)."""
-        sizes = spans[:, 1] - spans[:, 0]
-        n_chunks = len(chunks_of(int(sizes.sum()), n_threads))
 
-        def sum_some(chunk: int) -> np.ndarray:
-            edges = [spans[:, 0] + sizes * i // n_chunks for i in (chunk, chunk + 1)]
+        def sum_some(spans: np.ndarray) -> np.ndarray:
             sums = np.empty((len(spans), node_builds.N_SUMS), np.int64)
-            node_builds.sum_rows(rows, np.stack(edges, axis=1), packed, sums)
+            node_builds.sum_rows(rows, spans, packed, sums)
             return sums
 
-        sums, *others = side_by_side(sum_some, range(n_chunks))
+        sizes = spans[:, 1] - spans[:, 0]
+        n_chunks = len(chunks_of(int(sizes.sum()), n_threads))
+        if n_chunks == 1:
+            return NodeRows(rows, spans, sum_some(spans))
+        edges = [spans[:, 0] + sizes * i // n_chunks for i in range(n_chunks + 1)]
+        sums, *others = side_by_side(sum_some, [np.stack(chunk, axis=1) for chunk in pairwise(edges)])
         added, most = sums[:, : node_builds.MOST_GRAD], sums[:, node_builds.MOST_GRAD :]
         for of_chunk in others:
             added += of_chunk[:, : node_builds.MOST_GRAD]

@@ -41,9 +41,9 @@ class LivingFeatures:
     def n_flags(self, n_nodes: int, edges: np.ndarray) -> list[int]:
         """How many bits say of n_nodes open nodes which features live on in them, in each range of features
         edges[i] .. edges[i + 1]."""
-        below = np.empty(len(edges), np.int64)
-        kernels.count_below(self.features, self.offsets, np.asarray(edges, np.int64), below)
-        return (np.diff(below) * n_nodes // (len(self.offsets) - 1)).tolist()
+        counts = np.empty(len(edges) - 1, np.int64)
+        kernels.count_flags(self.features, self.offsets, edges, n_nodes, counts)
+        return counts.tolist()
 
     def of_children(self, positions: list[int], flags: list[np.ndarray], edges: np.ndarray) -> "LivingFeatures":
         """Those of the next level, for which the nodes at these positions were split.
@@ -55,7 +55,7 @@ class LivingFeatures:
         offsets = np.empty(len(positions) + 1, np.int64)
         first_words = np.cumsum([0, *map(len, flags)])
         kernels.choose_living(
-            self.features, self.offsets, np.asarray(edges, np.int64), np.concatenate(flags), first_words,
-            np.array(positions, np.int64), chosen, offsets,
+            self.features, self.offsets, edges, np.concatenate(flags), first_words, np.array(positions, np.int64), chosen,
+            offsets,
         )  # fmt: skip
         return LivingFeatures(chosen[: offsets[-1]].copy(), offsets)

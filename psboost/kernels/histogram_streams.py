@@ -53,6 +53,18 @@ def _common_zeros(values):
 
 
 @inline
+def _are_histograms(offsets, bins, hesses, n_bins):
+    """Whether no bin is above n_bins, if a node's ascend, and every hess is above 0."""
+    least, highest = int64(1), int64(-1)
+    for k in range(len(hesses)):
+        least = min(least, hesses[k])
+    for i in range(len(offsets) - 1):
+        if offsets[i] < offsets[i + 1]:
+            highest = max(highest, int64(bins[offsets[i + 1] - 1]))
+    return least > 0 and highest < n_bins
+
+
+@inline
 def _room(n_values, n_streams):
     """How many words streams of so many values take at most."""
     return (71 * n_values + 32 * (n_values // BLOCK + n_streams)) // 64 + 2
@@ -144,15 +156,17 @@ def _pack_in_pairs(grads, hesses, grad_shift, hess_shift, spare):
     return at, np.int64(position >> _3), (n_saved - n_bits) // 8 if is_sure else 0
 
 
-@kernel(types.UniTuple(int64, 4)(IN[int64], IN[int32], IN[int64], IN[int64], boolean, OUT[uint64]))
-def pack_histograms(offsets, bins, grads, hesses, try_pairs, spare):
+@kernel(types.UniTuple(int64, 4)(IN[int64], IN[int32], IN[int64], IN[int64], int64, boolean, OUT[uint64]))
+def pack_histograms(offsets, bins, grads, hesses, n_bins, try_pairs, spare):
     """The histograms of nodes, in two pieces of the bytes of `spare`: how many the first one has, from the start on; where
-    the second begins, and how many it has, and would have in the form PLAIN, about. -1 if a node's bins do not ascend. All
-    hesses must be above 0.
+    the second begins, and how many it has, and would have in the form PLAIN, about. -1 if a node's bins do not ascend, or
+    are not below n_bins, or a hess is not above 0.
 
     try_pairs  whether to make the form IN_PAIRS too; the smaller one is taken
     spare      spare_words of them, to work in: new memory for them would be a third of the time  # OUT
     """
+    if not _are_histograms(offsets, bins, hesses, n_bins):
+        return -1, 0, 0, 0
     n_nodes, n_entries = len(offsets) - 1, len(bins)
     n_front, n_plain = _front(n_nodes, n_entries), _room(2 * n_entries, 2)
     front, plain, rest = spare[:n_front], spare[n_front : n_front + n_plain], spare[n_front + n_plain :]
@@ -255,12 +269,3 @@ def unpack_entries(words, position, end_position, head, n_bins, offsets, spare, 
         words, position, end_position, grad_shift, hess_shift, codes, sent_grads[:n_others], sent_hesses[:n_others]
     )
     return position == end_position and pairs.join_pairs(marks, sizes[1], sent_grads, sent_hesses, grads, hesses)
-
-
-@kernel(boolean(IN[int64], IN[int32], IN[int64], int64))
-def are_histograms(offsets, bins, hesses, n_bins):
-    """Whether every bin is one of n_bins and every hess above 0."""
-    fits = offsets[0] == 0 and offsets[-1] == len(bins)
-    for k in range(len(bins)):
-        fits &= (bins[k] >= 0) & (bins[k] < n_bins) & (hesses[k] > 0)
-    return fits

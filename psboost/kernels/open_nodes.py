@@ -157,13 +157,17 @@ def flag_living(held, nodes, features, offsets, first, last, flags):
     return int64(n_flags)
 
 
-@kernel(void(IN[int32], IN[int64], IN[int64], OUT[int64]))
-def count_below(features, offsets, edges, below):
-    """below (OUT): how many features of all lists are below each of `edges`."""
-    below[:] = 0
+@kernel(void(IN[int32], IN[int64], IN[int64], int64, OUT[int64]))
+def count_flags(features, offsets, edges, n_nodes, counts):
+    """counts (OUT): how many bits flag_living writes of n_nodes nodes, as many for each list, in each range of features
+    edges[s] .. edges[s + 1]."""
+    counts[:] = 0
     for i in range(len(offsets) - 1):
-        for s in range(len(edges)):
-            below[s] += first_from(edges[s], features, offsets[i], offsets[i + 1]) - offsets[i]
+        low = first_from(edges[0], features, offsets[i], offsets[i + 1])
+        for s in range(len(counts)):
+            high = first_from(edges[s + 1], features, low, offsets[i + 1])
+            counts[s] += (high - low) * (n_nodes // (len(offsets) - 1))
+            low = high
 
 
 @kernel(void(IN[int32], IN[int64], IN[int64], IN[uint64], IN[int64], IN[int64], OUT[int32], OUT[int64]))

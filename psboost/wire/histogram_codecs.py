@@ -60,11 +60,7 @@ def encode_histograms(
     hesses, bin_offsets, n_entries = contiguous(histograms.hesses, np.int64), contiguous(bin_offsets, np.int32), len(bins)
     if (offsets[0], offsets[-1]) != (0, n_entries) or not len(histograms.grads) == len(hesses) == n_entries:
         raise ValueError("offsets, bins, grads and hesses of a histogram must fit each other")
-    if histogram_streams.are_histograms(offsets, bins, hesses, int(bin_offsets[-1])):
-        return encode(histograms, bin_offsets, Packer() if packer is None else packer, level)
-    if int(bins.min()) < 0 or int(bins.max()) >= int(bin_offsets[-1]):
-        raise ValueError(f"bins {bins.min()} .. {bins.max()} leave the range 0 .. {bin_offsets[-1]}")
-    raise ValueError("every sum_hess must be above 0")
+    return encode(histograms, bin_offsets, Packer() if packer is None else packer, level)
 
 
 def decode_histograms(
@@ -77,6 +73,15 @@ def decode_histograms(
     """
     _, decode = _find(codec)
     return decode(arrays, contiguous(bin_offsets, np.int32), Entries() if entries is None else entries)
+
+
+def _check(histograms: Histograms, bin_offsets: np.ndarray) -> None:
+    """ValueError for a bin that is none, or a sum_hess that is not above 0."""
+    bins, n_bins = histograms.bins, int(bin_offsets[-1])
+    if len(bins) and not 0 <= int(bins.min()) <= int(bins.max()) < n_bins:
+        raise ValueError(f"bins {bins.min()} .. {bins.max()} leave the range 0 .. {n_bins}")
+    if len(bins) and int(histograms.hesses.min()) <= 0:
+        raise ValueError("every sum_hess must be above 0")
 
 
 def _find(codec: str) -> tuple:
@@ -97,9 +102,11 @@ def _encode_packed(histograms: Histograms, bin_offsets: np.ndarray, packer: Pack
     try_pairs = packer.tries_pairs(level)
     n_first, begin, n_second, n_plain = histogram_streams.pack_histograms(
         contiguous(histograms.offsets, np.int64), contiguous(histograms.bins, np.int32),
-        contiguous(histograms.grads, np.int64), contiguous(histograms.hesses, np.int64), try_pairs, words,
+        contiguous(histograms.grads, np.int64), contiguous(histograms.hesses, np.int64), int(bin_offsets[-1]), try_pairs,
+        words,
     )  # fmt: skip
     if n_first < 0:
+        _check(histograms, bin_offsets)
         raise ValueError("bins must ascend strictly within a node")
     if try_pairs:
         packer.note(level, n_first + n_second, n_first + n_plain)
@@ -130,6 +137,7 @@ def _decode_packed(arrays: tuple[np.ndarray, ...], bin_offsets: np.ndarray, entr
 
 def _encode_csr(histograms: Histograms, bin_offsets: np.ndarray, packer: Packer, level: int) -> tuple[np.ndarray, ...]:
     """node_rows, features, row_pointers, columns (int32; see split_features) and values (float64, n x 2)."""
+    _check(histograms, bin_offsets)
     bins, n_entries = contiguous(histograms.bins, np.int32), len(histograms.bins)
     values = np.empty((n_entries, 2), np.float64)
     for column, sums in enumerate((histograms.grads, histograms.hesses)):

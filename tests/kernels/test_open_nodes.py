@@ -39,9 +39,10 @@ def test_flags_say_what_lives_and_choose_it_again(kernels, lists, random, edge):
         assert not bits[n_flags : -(-n_flags // 64) * 64].any()
         of_ranges.append(words[: -(-n_flags // 64)])
 
-    below = np.empty(3, np.int64)
-    kernels.count_below(features, offsets, np.array([0, edge, 200]), below)
-    assert below.tolist() == [0, sum(f < edge for one in lists for f in one), len(features)]
+    counts = np.empty(2, np.int64)
+    kernels.count_flags(features, offsets, np.array([0, edge, 200]), len(nodes), counts)
+    n_low = 2 * sum(f < edge for one in lists for f in one)
+    assert counts.tolist() == [n_low, 2 * len(features) - n_low]
     positions = np.array(sorted(random.sample(range(len(nodes)), random.randint(1, len(nodes)))))
     expected, ends = laid_out([nodes_have[p] for p in positions])
     for edges, flags in (([0, 200], of_ranges[:1]), ([0, edge, 200], of_ranges[1:])):
