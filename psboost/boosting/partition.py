@@ -34,6 +34,10 @@ class RowPartition:
     Those of a node are bits (Members.words), 64 of which go to its children at once; or a list, where that takes less
     memory and time: in a node of no more rows than there are words. So at most 64 nodes are bits, whatever the tree's depth.
 
+        rows   [ 7 9 | 3 8 |  ...     | 0 1 2 4 5 6  ... ]
+                 lists: a node's       from n_rows on: rows of bits, listed
+                 becomes its children's  for the level that builds them
+
     node_of_row  uint8 or int32 (n_rows): once `finish` was called
     """
 
@@ -47,25 +51,35 @@ class RowPartition:
         self._chunks = [(rows.start // 64, n_words_of(rows.stop)) for rows in chunks]
         self._side_by_side = side_by_side
         self._words = np.empty((2 * 64, self._n_words), np.uint64)  # of 64 nodes, and of the right children of as many
-        self._room = np.empty(n_rows, np.int32)
+        self._rows = np.empty(2 * n_rows, np.int32)
+        self._spare = np.empty(self._n_words + 1, np.int32)
         self.reset()
 
     def reset(self) -> None:
         """All rows in the root, node 0."""
         self._free = list(range(len(self._words)))[::-1]
-        self.members = Members(self._words, {0: self._free.pop()}, {})
+        self.members = Members(self._words, {0: self._free.pop()}, self._rows, {})
         root = self._words[self.members.places[0]]
         root.fill(_ALL)
         if self._n_rows % 64:
             root[-1] >>= np.uint64(-self._n_rows % 64)
-        everything = self._room[: self._n_train]
-        kernels.count_up(everything)
-        self._spans = {0: (0, self._n_train)}
+        begin, end = self._n_rows, self._n_rows + self._n_train
+        kernels.count_up(self._rows[begin:end])
+        self._listed = {0: (begin, end)}
+        self._end = 0  # of lists
 
     def listed(self, nodes: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """The training rows of the root, or of nodes that the last `split` was to list: int32, and where each node's, which
         ascend, begin and end: int64 (n_nodes, 2)."""
-        return self._room, np.array([self._spans[node] for node in nodes], np.int64).reshape(-1, 2)
+        spans = [self._listed[node] if node in self._listed else self._training_rows(node) for node in nodes]
+        return self._rows, np.array(spans, np.int64).reshape(-1, 2)
+
+    def _training_rows(self, node: int) -> tuple[int, int]:
+        """Where a node's list begins, and where its training rows end."""
+        begin, end = self.members.spans[node]
+        if self._n_train < self._n_rows:
+            end = begin + int(np.searchsorted(self._rows[begin:end], self._n_train))
+        return begin, end
 
     def split(
         self, splits: list[tuple[int, int, int]], bits: np.ndarray, left_bits: list[int], *, listed=(), last=False
@@ -77,42 +91,36 @@ class RowPartition:
         listed     the children whose `rows` will be asked for
         last       whether the children are leaves
         """
-        members, large = self.members, []
-        for split, left_bit in zip(splits, left_bits, strict=True):
-            node, *children = split
+        members, large, small = self.members, [], []
+        for (node, *children), left_bit in zip(splits, left_bits, strict=True):
             if node in members.places:
                 large.append((members.places.pop(node), -1 if last else self._free.pop(), left_bit, *children))
-            elif last:
-                kernels.number_rows(members.rows.pop(node), bits, left_bit, *children, self.node_of_row)
             else:
-                members.rows.update(zip(children, _split_rows(members.rows.pop(node), bits, left_bit), strict=True))
-        table = np.array(large, np.int64).reshape(len(large), kernels.N_FIELDS)
+                small.append((*members.spans.pop(node), left_bit, *children))
+        of_large, of_small = _table(large), _table(small)
         if last:
-            self._number(table, bits)
+            self._number(of_large, of_small, bits)
             return
+        middles = np.empty(len(small), np.int64)
+        kernels.split_lists(of_small, bits, self._rows, self._spare, middles)
+        for (begin, end, _, left, right), middle in zip(small, middles.tolist(), strict=True):
+            members.spans[left], members.spans[right] = (begin, middle), (middle, end)
         placed = [pair for place, right_place, _, *pair in large for pair in zip(pair, (place, right_place), strict=True)]
-        end = self._place(placed, self._split_members(table, bits), set(listed))
-        for node in listed:
-            if node in members.rows:
-                rows = members.rows[node]
-                rows = rows[: np.searchsorted(rows, self._n_train)]
-                self._spans[node] = end, end + len(rows)
-                self._room[end : end + len(rows)] = rows
-                end += len(rows)
+        self._place(placed, self._split_members(of_large, bits), set(listed))
 
     def finish(self) -> None:
         """The tree is grown: what is left are leaves."""
-        leaves = [(place, -1, 1, node, node) for node, place in self.members.places.items()]
-        self._number(np.array(leaves, np.int64).reshape(len(leaves), kernels.N_FIELDS), self._words[0])
-        for node, rows in self.members.rows.items():
-            self.node_of_row[rows] = node
+        large = [(place, -1, 1, node, node) for node, place in self.members.places.items()]
+        small = [(*span, 1, node, node) for node, span in self.members.spans.items()]
+        self._number(_table(large), _table(small), self._words[0])
 
-    def _number(self, table: np.ndarray, bits: np.ndarray) -> None:
+    def _number(self, large: np.ndarray, small: np.ndarray, bits: np.ndarray) -> None:
         def write(chunk: tuple[int, int]) -> None:
-            kernels.number_members(table, *chunk, bits, self._words, self.node_of_row)
+            kernels.number_members(large, *chunk, bits, self._words, self.node_of_row)
 
-        if len(table):
+        if len(large):
             list(self._side_by_side(write, self._chunks))
+        kernels.number_lists(small, bits, self._rows, self.node_of_row)
 
     def _split_members(self, table: np.ndarray, bits: np.ndarray) -> list[list[int]]:
         """How many rows of each chunk go left by the first split, and right, and so on."""
@@ -122,11 +130,11 @@ class RowPartition:
             kernels.split_members(table, *chunk, bits, self._words, counts)
             return counts.reshape(-1).tolist()
 
-        return list(self._side_by_side(split, self._chunks))
+        return list(self._side_by_side(split, self._chunks)) if len(table) else [[] for _ in self._chunks]
 
-    def _place(self, children: list[tuple[int, int]], sizes: list[list[int]], listed: set[int]) -> int:
+    def _place(self, children: list[tuple[int, int]], sizes: list[list[int]], listed: set[int]) -> None:
         """Each (child, place) keeps its place, or becomes a list; of those `listed` the training rows are listed in any
-        case. `sizes`: of each chunk, how many rows the children have. Returns where the room for lists is free."""
+        case. `sizes`: of each chunk, how many rows the children have."""
         due, small = [], []
         for (child, place), *of_chunks in zip(children, *sizes, strict=True):
             if sum(of_chunks) <= self._n_words:
@@ -136,26 +144,24 @@ class RowPartition:
             self.members.places[child] = place
             if child in listed:
                 due.append((child, place, of_chunks))
-        room = np.empty(sum(sum(of_chunks) for *_, of_chunks in small), np.int32)
-        for child, (begin, end) in self._list(small, self._n_rows, room).items():
-            self.members.rows[child] = room[begin:end]
-        self._spans = self._list(due, self._n_train, self._room)
-        return sum(sum(of_chunks) for *_, of_chunks in due)
+        self.members.spans.update(self._list(small, self._n_rows, self._end))
+        self._end += sum(sum(of_chunks) for *_, of_chunks in small)
+        self._listed = self._list(due, self._n_train, self._n_rows)
 
     def _list(
-        self, children: list[tuple[int, int, list[int]]], n_rows: int, room: np.ndarray
+        self, children: list[tuple[int, int, list[int]]], n_rows: int, end: int
     ) -> dict[int, tuple[int, int]]:
-        """Lists the rows below n_rows of each (child, place, its rows in each chunk) in `room`; returns where."""
+        """Lists the rows below n_rows of each (child, place, its rows in each chunk), from `end` on; returns where."""
         if not children:
             return {}
-        lists, end = np.empty((len(self._chunks), len(children), kernels.N_LIST_FIELDS), np.int64), 0
+        lists = np.empty((len(self._chunks), len(children), kernels.N_LIST_FIELDS), np.int64)
         for i, (_, place, of_chunks) in enumerate(children):
             for c, size in enumerate(of_chunks):
                 lists[c, i] = place, end, end + size
                 end += size
 
         def write(chunk: tuple[int, int], of_chunk: np.ndarray) -> None:
-            kernels.list_members(of_chunk, *chunk, n_rows, self._words, room)
+            kernels.list_members(of_chunk, *chunk, n_rows, self._words, self._rows)
 
         begins = lists[0, :, kernels.LIST_BEGIN].tolist()
         sizes = -lists[:, :, kernels.LIST_BEGIN].sum(axis=0)
@@ -164,8 +170,6 @@ class RowPartition:
         return {child: (at, at + n) for (child, *_), at, n in zip(children, begins, sizes.tolist(), strict=True)}
 
 
-def _split_rows(rows: np.ndarray, bits: np.ndarray, left_bit: int) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of the left child and of the right one."""
-    left, right = np.empty(len(rows), np.int32), np.empty(len(rows), np.int32)
-    n_left = kernels.split_rows(rows, bits, left_bit, left, right)
-    return left[:n_left].copy(), right[: len(rows) - n_left].copy()
+def _table(splits: list[tuple[int, ...]]) -> np.ndarray:
+    """As the kernels take them."""
+    return np.array(splits, np.int64).reshape(len(splits), kernels.N_FIELDS)

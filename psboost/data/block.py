@@ -25,12 +25,14 @@ class Members(NamedTuple):
 
     words   uint64 (n_places, n_words): bit r % 64 of word r // 64 says whether row r is a member
     places  of the large nodes
-    rows    of the small ones, int32, ascending
+    rows    int32: those of the lists, ascending in each
+    spans   of the small nodes: where its list begins and ends
     """
 
     words: np.ndarray
     places: dict[int, int]
-    rows: dict[int, np.ndarray]
+    rows: np.ndarray
+    spans: dict[int, tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -63,21 +65,27 @@ class Block(ABC):
         leaving  int64 (n, N_LEAVING): what leaves by each split, as kernels.routing has it
         bits     uint64: a bitvector of the block's rows  # OUT
         """
-        splits = leaving.tolist()
-        large = [(members.places[node], *split) for node, *split in splits if node in members.places]
+        large, small = [], []
+        for node, feature, *of_feature in leaving.tolist():
+            if node in members.places:
+                large.append((members.places[node], feature, *of_feature))
+            elif node in members.spans:
+                small.append((*members.spans[node], *of_feature, feature))
         if large:
             self._clear_bits_of_members(large, rows, members.words, bits)
-        for node, *split in splits:
-            if node in members.rows:
-                self._clear_bits_of_rows(split, members.rows[node], rows, bits)
+        if small:
+            self._clear_bits_of_lists(np.array(small, np.int64), rows, members.rows, bits)
 
     @abstractmethod
     def _clear_bits_of_members(self, splits: list[tuple], rows: slice, words: np.ndarray, bits: np.ndarray) -> None:
         """clear_bits for nodes whose rows are words[place]; each split is place, feature and so on."""
 
     @abstractmethod
-    def _clear_bits_of_rows(self, split: list[int], own: np.ndarray, rows: slice, bits: np.ndarray) -> None:
-        """clear_bits for one split (feature and so on), of a node that has the rows `own`."""
+    def _clear_bits_of_lists(self, lists: np.ndarray, rows: slice, own: np.ndarray, bits: np.ndarray) -> None:
+        """clear_bits for nodes that have lists of the rows `own`.
+
+        lists  int64 (n, kernels.routing.N_OWN)
+        """
 
 
 @dataclass(frozen=True)
@@ -109,13 +117,10 @@ class SparseBlock(Block):
             words, bits,
         )  # fmt: skip
 
-    def _clear_bits_of_rows(self, split, own, rows, bits):
-        feature, begin, end, nan_bin = split
-        first = int(self.bin_offsets[feature])
-        routing_kernels.clear_bits_of_rows(
-            self.indptr, self.bins, own, rows.start, rows.stop, first + begin, first + end,
-            first + nan_bin if nan_bin >= 0 else -1, bits,
-        )  # fmt: skip
+    def _clear_bits_of_lists(self, lists, rows, own, bits):
+        routing_kernels.clear_bits_of_lists(
+            self.indptr, self.bins, self.bin_offsets, own, lists, rows.start, rows.stop, bits
+        )
 
 
 @dataclass(frozen=True)
@@ -136,9 +141,8 @@ class DenseBlock(Block):
         for place, feature, *bins in splits:
             dense_kernels.clear_bits_dense(self.columns[feature], *bins, words[place], rows.start, rows.stop, bits)
 
-    def _clear_bits_of_rows(self, split, own, rows, bits):
-        feature, *bins = split
-        dense_kernels.clear_bits_of_rows_dense(self.columns[feature], *bins, own, rows.start, rows.stop, bits)
+    def _clear_bits_of_lists(self, lists, rows, own, bits):
+        dense_kernels.clear_bits_of_lists_dense(self.columns, own, lists, rows.start, rows.stop, bits)
 
 
 def build_block(

@@ -8,7 +8,6 @@
 
 import numpy as np
 
-from psboost.kernels.ascending import first_from
 from psboost.kernels.binning import SEARCHED, find_bins, missing_bin
 from psboost.kernels.compile import (
     IN,
@@ -28,6 +27,7 @@ from psboost.kernels.compile import (
 )
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import load_word, prefetch
+from psboost.kernels.routing import OWN_FEATURE, OWN_FIRST, OWN_LAST, OWN_NAN, own_part
 from psboost.kernels.words import count_ones, lowest_one
 
 _CODES = (uint8, uint16)
@@ -189,11 +189,14 @@ def clear_bits_dense(column, begin, end, other, members, first_row, last_row, bi
         bits[w] &= ~away
 
 
-@kernel([void(IN[code], int64, int64, int64, IN[int32], int64, int64, OUT[uint64]) for code in _CODES])
-def clear_bits_of_rows_dense(column, begin, end, other, rows, first_row, last_row, bits):
-    """The same for those of `rows`, which ascend, from first_row to last_row."""
-    low = first_from(first_row, rows, int64(0), int64(len(rows)))
-    high = first_from(last_row, rows, low, int64(len(rows)))
-    for i in range(uint64(low), uint64(high)):
-        row = uint64(rows[i])
-        bits[row >> _6] &= ~(_leaves(column, row, begin, end, other) << (row & _63))
+@kernel([void(IN2[code], IN[int32], IN2[int64], int64, int64, OUT[uint64]) for code in _CODES])
+def clear_bits_of_lists_dense(columns, rows, lists, first_row, last_row, bits):
+    """The same for those `rows` of each of `lists` (kernels.routing) from first_row to last_row; columns (n_features,
+    n_rows)."""
+    for s in range(len(lists)):
+        column = columns[lists[s, OWN_FEATURE]]
+        begin, end, nan_bin = lists[s, OWN_FIRST], lists[s, OWN_LAST], lists[s, OWN_NAN]
+        low, high = own_part(lists[s], rows, first_row, last_row)
+        for i in range(uint64(low), uint64(high)):
+            row = uint64(rows[i])
+            bits[row >> _6] &= ~(_leaves(column, row, begin, end, nan_bin) << (row & _63))

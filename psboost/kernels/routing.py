@@ -81,36 +81,52 @@ def clear_bits(posting_offsets, posting_rows, rows_ascend, slices, first_row, la
                     _clear(uint64(posting_rows[i]), place, members, bits)
 
 
-@kernel([void(*held, IN[int32], int64, int64, int64, int64, int64, OUT[uint64]) for held in ROW_BINS])
-def clear_bits_of_rows(indptr, bins, rows, first_row, last_row, begin, end, other, bits):
-    """Clears the bits of those of `rows`, which ascend, from first_row to last_row that hold one of the bins begin .. end,
-    or `other`; a row's bins ascend."""
-    low = first_from(first_row, rows, int64(0), int64(len(rows)))
-    high = first_from(last_row, rows, low, int64(len(rows)))
-    for i in range(uint64(low), uint64(high)):
-        if i + _PLACE_AHEAD < uint64(high):
-            prefetch(indptr, uint64(rows[i + _PLACE_AHEAD]))
-        if i + _BINS_AHEAD < uint64(high):
-            prefetch(bins, uint64(indptr[uint64(rows[i + _BINS_AHEAD])]))
-        row = uint64(rows[i])
-        row_begin, row_end = indptr[row], indptr[row + _1]
-        leaves = _0
-        if row_end - row_begin <= _FEW_BINS:
-            for k in range(uint64(row_begin), uint64(row_end)):
-                b = int64(bins[k])
-                leaves |= uint64(((b >= begin) & (b < end)) | (b == other))
-        else:
-            at = first_from(begin, bins, row_begin, row_end)
-            leaves = uint64(at < row_end and bins[at] < end)
-            if other >= 0 and leaves == _0:
-                at = first_from(other, bins, row_begin, row_end)
-                leaves = uint64(at < row_end and bins[at] == other)
-        bits[row >> _6] &= ~(leaves << (row & _63))
+# What leaves by the split of a node that is a list (int64, one a row): where its rows begin and end, and the same of bins as
+# above.
+OWN_BEGIN, OWN_END, OWN_FIRST, OWN_LAST, OWN_NAN, OWN_FEATURE, N_OWN = range(7)
+
+
+@inline
+def own_part(own, rows, first_row, last_row):
+    """Where those of a list are, which ascend, that are from first_row to last_row."""
+    low = first_from(first_row, rows, own[OWN_BEGIN], own[OWN_END])
+    return low, first_from(last_row, rows, low, own[OWN_END])
+
+
+@kernel([void(*held, IN[int32], IN[int32], IN2[int64], int64, int64, OUT[uint64]) for held in ROW_BINS])
+def clear_bits_of_lists(indptr, bins, bin_offsets, rows, lists, first_row, last_row, bits):
+    """Clears the bits of those `rows` of each of `lists` from first_row to last_row that leave; a row's bins ascend."""
+    for s in range(len(lists)):
+        first = int64(bin_offsets[lists[s, OWN_FEATURE]])
+        begin, end = first + lists[s, OWN_FIRST], first + lists[s, OWN_LAST]
+        other = first + lists[s, OWN_NAN] if lists[s, OWN_NAN] >= 0 else int64(-1)
+        low, high = own_part(lists[s], rows, first_row, last_row)
+        for i in range(uint64(low), uint64(high)):
+            if i + _PLACE_AHEAD < uint64(high):
+                prefetch(indptr, uint64(rows[i + _PLACE_AHEAD]))
+            if i + _BINS_AHEAD < uint64(high):
+                prefetch(bins, uint64(indptr[uint64(rows[i + _BINS_AHEAD])]))
+            row = uint64(rows[i])
+            row_begin, row_end = indptr[row], indptr[row + _1]
+            leaves = _0
+            if row_end - row_begin <= _FEW_BINS:
+                for k in range(uint64(row_begin), uint64(row_end)):
+                    b = int64(bins[k])
+                    leaves |= uint64(((b >= begin) & (b < end)) | (b == other))
+            else:
+                at = first_from(begin, bins, row_begin, row_end)
+                leaves = uint64(at < row_end and bins[at] < end)
+                if other >= 0 and leaves == _0:
+                    at = first_from(other, bins, row_begin, row_end)
+                    leaves = uint64(at < row_end and bins[at] == other)
+            bits[row >> _6] &= ~(leaves << (row & _63))
 
 
 # splits (int64, one a row): where the members of a node that is split stand, and of its right child, which is elsewhere; the
-# bit of those that go left; and the numbers of its children. A leaf goes to one place, whatever its bits are.
+# bit of those that go left; and the numbers of its children. A leaf goes to one place, whatever its bits are. Of a node that
+# is a list: where its rows begin and end, in place of the first two.
 PLACE, RIGHT_PLACE, LEFT_BIT, LEFT, RIGHT, N_FIELDS = range(6)
+ROWS_BEGIN, ROWS_END = PLACE, RIGHT_PLACE
 
 
 @kernel(void(IN2[int64], int64, int64, IN[uint64], OUT2[uint64], OUT2[int64]))
@@ -171,18 +187,28 @@ def count_up(rows):
         rows[i] = i
 
 
-@kernel(int64(IN[int32], IN[uint64], int64, OUT[int32], OUT[int32]))
-def split_rows(rows, bits, left_bit, left, right):
-    """Writes the rows whose bit is left_bit to `left`, the others to `right`, each with room for all; returns how many go
-    left."""
-    at_left, at_right = _0, _0
-    for i in range(uint64(len(rows))):
-        row = uint64(rows[i])
-        goes_left = uint64(((bits[row >> _6] >> (row & _63)) & _1) == uint64(left_bit))
-        left[at_left], right[at_right] = rows[i], rows[i]
-        at_left += goes_left
-        at_right += _1 - goes_left
-    return int64(at_left)
+@inline
+def _goes_left(row, bits, left_bit):
+    return uint64(((bits[row >> _6] >> (row & _63)) & _1) == uint64(left_bit))
+
+
+@kernel(void(IN2[int64], IN[uint64], OUT[int32], OUT[int32], OUT[int64]))
+def split_lists(splits, bits, rows, spare, middles):
+    """Puts those rows of each list first that go left, in place and in their order; `middles` (OUT): where the others begin.
+
+    spare  room for the rows of any list and one more, to work in  # OUT
+    """
+    for s in range(len(splits)):
+        at, n_right = uint64(splits[s, ROWS_BEGIN]), _0
+        for i in range(at, uint64(splits[s, ROWS_END])):
+            row = rows[i]
+            goes_left = _goes_left(uint64(row), bits, splits[s, LEFT_BIT])
+            rows[at], spare[n_right] = row, row
+            at += goes_left
+            n_right += _1 - goes_left
+        middles[s] = at
+        for k in range(n_right):
+            rows[at + k] = spare[k]
 
 
 @kernel([void(IN2[int64], int64, int64, IN[uint64], IN2[uint64], OUT[node]) for node in NODES])
@@ -199,13 +225,14 @@ def number_members(splits, first, last, bits, members, node_of_row):
                 word &= word - _1
 
 
-@kernel([void(IN[int32], IN[uint64], int64, int64, int64, OUT[node]) for node in NODES])
-def number_rows(rows, bits, left_bit, left, right, node_of_row):
-    """Writes which child each of `rows` goes to."""
-    for i in range(uint64(len(rows))):
-        row = uint64(rows[i])
-        goes_left = ((bits[row >> _6] >> (row & _63)) & _1) == uint64(left_bit)
-        node_of_row[row] = left if goes_left else right
+@kernel([void(IN2[int64], IN[uint64], IN[int32], OUT[node]) for node in NODES])
+def number_lists(splits, bits, rows, node_of_row):
+    """Writes which child each row of each list goes to."""
+    for s in range(len(splits)):
+        left_child, right_child = splits[s, LEFT], splits[s, RIGHT]
+        for i in range(uint64(splits[s, ROWS_BEGIN]), uint64(splits[s, ROWS_END])):
+            row = uint64(rows[i])
+            node_of_row[row] = left_child if _goes_left(row, bits, splits[s, LEFT_BIT]) != _0 else right_child
 
 
 @kernel([void(IN[node], IN[float32], OUT[float32]) for node in NODES])

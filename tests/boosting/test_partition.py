@@ -71,8 +71,9 @@ def rows_listed(partition, node):
 
 
 def rows_of(members, node, n_rows):
-    if node in members.rows:
-        return members.rows[node].tolist()
+    if node in members.spans:
+        begin, end = members.spans[node]
+        return members.rows[begin:end].tolist()
     words = members.words[members.places[node]]
     return [row for row in range(n_rows) if int(words[row // 64]) >> row % 64 & 1]
 
@@ -88,6 +89,6 @@ def test_no_tree_has_more_nodes_held_as_bits_than_there_are_places():
         partition.split(children, words, [1] * len(nodes))
         nodes, n_nodes = [child for _, *pair in children for child in pair], n_nodes + 2 * len(nodes)
         assert len(partition.members.places) <= 64
-    assert len(partition.members.rows) == 4096
+    assert len(partition.members.spans) == 4096
     partition.finish()
     assert sorted(np.bincount(partition.node_of_row)[nodes].tolist()) == [1] * 4095 + [2]

@@ -90,7 +90,8 @@ def check_clear_bits(dense, sparse, feature, begin, end):
     rows_of = [np.arange(node, dense.n_rows, 3, dtype=np.int32) for node in range(3)]
     is_in = [[row % 3 == node for row in range(dense.n_rows)] for node in range(3)]
     words = np.array([naive_routing.to_words(own) for own in is_in], np.uint64)
-    forms = [Members(words, {0: 0, 1: 1}, {}), Members(words, {0: 0}, {1: rows_of[1]})]
+    lists, middle = np.concatenate([rows_of[2], rows_of[1]]), len(rows_of[2])
+    forms = [Members(words, {0: 0, 1: 1}, lists, {}), Members(words, {0: 0}, lists, {1: (middle, len(lists))})]
     n_bins = int(sparse.bin_offsets[feature + 1] - sparse.bin_offsets[feature])
     first = sparse.bin_offsets[feature]
     for extra in (-1, n_bins - 1) if end < n_bins else (-1,):

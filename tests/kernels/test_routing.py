@@ -82,22 +82,30 @@ def test_clear_bits(kernels, shard, node, ascend, in_parts):
     assert words.tolist() == naive.to_words(naive.clear_bits(rows[: n // 9], node_of_row, node + 1, expected))
 
 
+def lists_of(own, feature, other):
+    """Two lists, the second of which leaves by bins 2 .. 5 and `other`, counted within the feature; the first by none."""
+    rows = np.array([*range(7), *own], np.int32)
+    return rows, np.array([[0, 7, 0, 0, -1, feature], [7, len(rows), 2, 5, other, feature]])
+
+
 @WAYS
 @quick
 @given(
-    shards(), st.sampled_from([-1, 0, 1, 4, 8]), st.booleans(),
+    shards(), st.sampled_from([-1, 0, 1, 4, 7]), st.booleans(),
     st.sampled_from([(np.int64, np.int32), (np.int32, np.uint16)]),
 )  # fmt: skip
-def test_clear_bits_of_rows(kernels, shard, other, in_parts, row_bins):
+def test_clear_bits_of_lists(kernels, shard, other, in_parts, row_bins):
+    """Of rows of a few bins, and of many."""
     node_of_row, bits, own = shard
     words, n_rows = words_of(bits), len(node_of_row)
     rng = np.random.default_rng(n_rows)
-    bins = [np.flatnonzero(rng.random(8) < 0.3).tolist() for _ in range(n_rows)]
+    bins = [np.flatnonzero(rng.random(60) < rng.choice([0.1, 0.6])).tolist() for _ in range(n_rows)]
     indptr = np.cumsum([0, *map(len, bins)]).astype(row_bins[0])
-    of_all = np.array([b for row in bins for b in row], row_bins[1])
+    of_all, bin_offsets = np.array([b for row in bins for b in row], row_bins[1]), np.array([0, 20, 28, 60], np.int32)
+    rows, lists = lists_of(own, 1, other)
     for part in edges_of(n_rows, in_parts):
-        kernels.clear_bits_of_rows(indptr, of_all, ascending(own), *part, 2, 5, other, words)
-    leave = [row for row in own if any(2 <= b < 5 or b == other for b in bins[row])]
+        kernels.clear_bits_of_lists(indptr, of_all, bin_offsets, rows, lists if n_rows > 7 else lists[1:], *part, words)
+    leave = [row for row in own if any(22 <= b < 25 or b == 20 + other and other >= 0 for b in bins[row])]
     assert words.tolist() == naive.to_words(naive.clear_bits(leave, [0] * n_rows, 0, bits))
 
 
@@ -107,11 +115,12 @@ def test_clear_bits_of_rows(kernels, shard, other, in_parts, row_bins):
 def test_clear_bits_dense(kernels, shard, dtype, other, in_parts):
     node_of_row, bits, own = shard
     n_rows = len(node_of_row)
-    column = np.random.default_rng(n_rows).integers(0, 9, n_rows).astype(dtype)
+    columns = np.random.default_rng(n_rows).integers(0, 9, (2, n_rows)).astype(dtype)
+    column, (rows, lists) = columns[1], lists_of(own, 1, other)
     of_members, of_rows = words_of(bits), words_of(bits)
     for part in edges_of(n_rows, in_parts):
         kernels.clear_bits_dense(column, 2, 5, other, words_of([node == 3 for node in node_of_row]), *part, of_members)
-        kernels.clear_bits_of_rows_dense(column, 2, 5, other, ascending(own), *part, of_rows)
+        kernels.clear_bits_of_lists_dense(columns, rows, lists[1:], *part, of_rows)
     leave = [row for row, cell in enumerate(column.tolist()) if 2 <= cell < 5 or cell == other]
     assert of_members.tolist() == naive.to_words(naive.clear_bits(leave, node_of_row, 3, bits))
     assert of_rows.tolist() == naive.to_words(naive.clear_bits(set(leave) & set(own), [0] * n_rows, 0, bits))
@@ -151,16 +160,26 @@ def test_members_are_split_listed_and_numbered(kernels, shard, default_is_left, 
 @WAYS
 @quick
 @given(shards(), st.booleans())
-def test_rows_are_split_and_numbered(kernels, shard, default_is_left):
-    node_of_row, bits, rows = shard
-    left, right = naive.partition(rows, bits, default_is_left)
-    held, numbers = np.full((2, len(rows)), -1, np.int32), np.array(node_of_row, np.int32)
-    n_left = kernels.split_rows(ascending(rows), words_of(bits), default_is_left, *held)
-    assert held[0, :n_left].tolist() == left
-    assert held[1, : len(rows) - n_left].tolist() == right
-    kernels.number_rows(ascending(rows), words_of(bits), default_is_left, 11, 12, numbers)
-    expected = [11 if r in left else 12 if r in right else node for r, node in enumerate(node_of_row)]
+def test_lists_are_split_and_numbered(kernels, shard, default_is_left):
+    """Two lists, with other numbers before, between and behind them."""
+    node_of_row, bits, own = shard
+    others = [row for row in range(len(bits)) if row not in own]
+    ways = [(own, default_is_left, 11, 12), (others, not default_is_left, 13, 14)]
+    rows = np.array([-7, *own, -8, -9, *others, -7], np.int32)
+    begins = [1, 3 + len(own)]
+    splits = [[at, at + len(of), *way] for at, (of, *way) in zip(begins, ways, strict=True)]
+    splits, numbers, middles = np.array(splits, np.int64), np.array(node_of_row, np.int32), np.empty(2, np.int64)
+    kernels.number_lists(splits, words_of(bits), rows, numbers)
+    kernels.split_lists(splits, words_of(bits), rows, np.empty(len(bits) + 1, np.int32), middles)
+    expected, parts = list(node_of_row), []
+    for of, left_bit, *children in ways:
+        parts.append(naive.partition(of, bits, left_bit))
+        for child, part in zip(children, parts[-1], strict=True):
+            for row in part:
+                expected[row] = child
     assert numbers.tolist() == expected
+    assert rows.tolist() == [-7, *parts[0][0], *parts[0][1], -8, -9, *parts[1][0], *parts[1][1], -7]
+    assert middles.tolist() == [at + len(left) for at, (left, _) in zip(begins, parts, strict=True)]
 
 
 @WAYS
