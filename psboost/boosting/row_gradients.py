@@ -8,7 +8,7 @@ from psboost.boosting.fixed_point import Steps, packed_rows, round_gradients
 from psboost.boosting.partition import chunks_of
 from psboost.kernels import gradients as kernels
 
-AT_ONCE = 1 << 14  # rows, whose gradients stay in a core's cache
+AT_ONCE = 1 << 15  # rows, whose gradients stay in a core's cache
 
 
 class RowGradients:
