@@ -34,9 +34,10 @@ class RowPartition:
     Those of a node are bits (Members.words), 64 of which go to its children at once; or a list, where that takes less
     memory and time: in a node of no more rows than there are words. So at most 64 nodes are bits, whatever the tree's depth.
 
-        rows   [ 7 9 | 3 8 |  ...     | 0 1 2 4 5 6  ... ]
-                 lists: a node's       from n_rows on: rows of bits, listed
-                 becomes its children's  for the level that builds them
+        rows   [ 7 9 | 3 8 | ...         0 1 2 4 5 6 | ...       ]
+                 lists, up to n_rows      from n_rows on: rows of large nodes, listed anew by each level that builds them
+
+    When a small node is split, its list becomes its children's, in place.
 
     node_of_row  uint8 or int32 (n_rows): once `finish` was called
     """

@@ -127,8 +127,8 @@ class SparseBlock(Block):
 class DenseBlock(Block):
     """A block as one small number for each cell, row after row (kernels.dense).
 
-    cells    uint8 or uint16 (n_rows * n_features): the bin, counted within the feature. Where none is stored, the number of
-             its bins; or, if uint8 does not hold that and none is 0, the bin of 0
+    cells    uint8 or uint16 (n_rows * n_features): the bin, counted within the feature. Of a cell that is not stored it is
+             the number of the feature's bins; or the bin of 0, where such a cell is 0 and uint8 holds all bins but no more
     columns  the same, (n_features, n_rows): rows are routed by one feature of all, and read only its cells
     stride   more than the greatest cell
     """

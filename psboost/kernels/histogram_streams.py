@@ -54,7 +54,7 @@ def _common_zeros(values):
 
 @inline
 def _are_histograms(offsets, bins, hesses, n_bins):
-    """Whether no bin is above n_bins, if a node's ascend, and every hess is above 0."""
+    """Whether every bin is below n_bins, if each node's ascend, and every hess above 0."""
     least, highest = int64(1), int64(-1)
     for k in range(len(hesses)):
         least = min(least, hesses[k])
