@@ -161,6 +161,7 @@ def test_features_of_many_values(given, dense, tmp_path):
 
 @pytest.mark.parametrize("grid", [(1, 1), (2, 2)])
 def test_rows_of_bins_narrow_and_wide(grid, tmp_path, monkeypatch):
+    monkeypatch.setattr(block, "DENSE_FILL", 2.0)
     arguments = problem(n_rows=400) | {"num_boost_round": 3, "grid": grid, "servers": 2, "transport": "memory"}
     narrow = saved(psboost.train(**arguments), tmp_path)
     monkeypatch.setattr(block, "NARROW_BINS", 0)
@@ -171,9 +172,9 @@ def test_rows_of_bins_narrow_and_wide(grid, tmp_path, monkeypatch):
 def test_zeros_among_256_bins_of_a_dense_array(grid, tmp_path, monkeypatch):
     """Where cells are bytes, zeros are held in the bin of 0; in sparse rows nowhere."""
     rng = np.random.default_rng(3)
-    X = rng.normal(size=(900, 3)).astype(np.float32)
+    X = rng.normal(size=(4000, 3)).astype(np.float32)
     X[rng.random(X.shape) < 0.004] = 0
-    y = (X[:, 0] + np.abs(X[:, 1]) + rng.normal(0, 0.5, 900) > 0.5).astype(float)
+    y = ((X == 0).any(axis=1) | (X[:, 0] > 1)).astype(float)
     params = {"max_depth": 4, "max_bin": 256, "min_child_weight": 2, "sketch": "exact"}
     arguments = {"params": params, "X": X, "y": y, "num_boost_round": 3, "transport": "memory"}
     dense = psboost.train(**arguments, grid=grid)

@@ -40,7 +40,7 @@ class LivingFeatures:
 
     def n_flags(self, n_nodes: int, edges: np.ndarray) -> list[int]:
         """How many bits say of n_nodes open nodes which features live on in them, in each range of features
-        edges[i] .. edges[i + 1]."""
+        edges[i] .. edges[i + 1] (int64)."""
         counts = np.empty(len(edges) - 1, np.int64)
         kernels.count_flags(self.features, self.offsets, edges, n_nodes, counts)
         return counts.tolist()
