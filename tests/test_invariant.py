@@ -7,7 +7,9 @@ from scipy import sparse
 import psboost
 from psboost.boosting import partition
 from psboost.data import block
+from psboost.roles import dealing, worker
 from psboost.roles.modes import MODES
+from psboost.roles.part import Part
 from tests import runs
 
 PLACES = [
@@ -166,6 +168,18 @@ def test_rows_of_bins_narrow_and_wide(grid, tmp_path, monkeypatch):
     narrow = saved(psboost.train(**arguments), tmp_path)
     monkeypatch.setattr(block, "NARROW_BINS", 0)
     assert saved(psboost.train(**arguments), tmp_path) == narrow
+
+
+@pytest.mark.parametrize(("grid", "threads"), [((1, 1), 1), ((1, 1), 2), ((1, 2), 1)])
+def test_features_of_a_thread_in_two_ranges(grid, threads, tmp_path, monkeypatch):
+    arguments = problem(n_rows=400) | {"num_boost_round": 3, "transport": "memory"}
+    whole = saved(psboost.train(**arguments), tmp_path)
+    n_features = arguments["X"].shape[1] // (grid[1] * threads)
+    monkeypatch.setattr(dealing, "NARROW_BINS", 2 * n_features // 3)
+    made = []
+    monkeypatch.setattr(worker, "Part", lambda *a: made.append(Part(*a)) or made[-1])
+    assert saved(psboost.train(**arguments, grid=grid, threads=threads), tmp_path) == whole
+    assert len(made) > threads * grid[1]
 
 
 @pytest.mark.parametrize("grid", [(1, 1), (2, 2)])

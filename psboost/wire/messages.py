@@ -123,7 +123,7 @@ class DealFeatures(Message):
 
     `features` (packed integers) lists the user numbers of the shard's features; internal feature i of the shard is
     features[i]. Server s owns the internal features range_offsets[s] .. range_offsets[s+1] (int64, S + 1); where nobody
-    merges, thread t of the worker looks after those of range t. `n_rows` counts the rows of all shards. `cut_points`
+    merges, the worker's threads look after a range each, or two each. `n_rows` counts the rows of all shards. `cut_points`
     are the shard's with a given bin mapper, else empty; as in ShareCutPoints.
     `zero_rule` is the name of the rule for zeros of this training (data/zeros.py).
     """

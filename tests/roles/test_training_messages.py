@@ -1,6 +1,7 @@
 """Roles as lists of messages in and out: who sends what to whom, how often, and what the arrays hold."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from psboost.data.cut_points import CutPoints
 from psboost.data.sketches import Sketches
 from psboost.errors import DataError, ParameterError, ProtocolError
 from psboost.kernels.splits import BUILD_LEFT, N_SPLIT, NODE, NODE_GRAD
+from psboost.roles import dealing
 from psboost.roles.block_worker import BlockWorker
 from psboost.roles.coordinator import Coordinator
 from psboost.roles.server import Server
@@ -480,6 +482,24 @@ def describe(features=(), counts=(), n_rows=2, labels=(0.0, 1.0), **how):
         label_range=labels,
         **fields | how,
     )
+
+
+@pytest.mark.parametrize(
+    ("n_features", "threads", "sizes"),
+    [
+        (4, 1, [4]), (5, 1, [3, 2]), (8, 1, [4, 4]), (9, 1, [9]),
+        (8, 2, [4, 4]), (9, 2, [3, 2, 2, 2]), (16, 2, [4, 4, 4, 4]), (17, 2, [9, 8]),
+    ],
+)  # fmt: skip
+def test_a_lone_workers_features_are_dealt_to_two_ranges_a_thread_where_that_makes_them_narrow(
+    n_features, threads, sizes, monkeypatch
+):
+    monkeypatch.setattr(dealing, "NARROW_BINS", 4)
+    coordinator = Coordinator(replace(runs.make_job(), n_threads=threads))
+    coordinator.start()
+    features = list(range(n_features))
+    [(_, deal)] = coordinator.handle("worker 0,0", describe(features, [9] * n_features, n_rows=9))
+    assert np.diff(deal.range_offsets).tolist() == sizes
 
 
 def test_a_coordinator_deals_chooses_and_closes():
