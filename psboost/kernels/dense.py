@@ -28,11 +28,10 @@ from psboost.kernels.compile import (
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import load_word, prefetch
 from psboost.kernels.routing import OWN_FEATURE, OWN_FIRST, OWN_LAST, OWN_NAN, own_part
-from psboost.kernels.words import count_ones, lowest_one
+from psboost.kernels.words import are_within, lowest_one
 
 _CODES = (uint8, uint16)
 _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
-_MANY = uint64(5)  # members of a word: going through all 64 rows is quicker
 _LOW = 0xFFFFFFFF
 _AHEAD = uint64(16)  # how many rows ahead a row's cells are asked for: a node's rows are far apart
 _BYTE = uint64(255)
@@ -175,12 +174,18 @@ def clear_bits_dense(column, begin, end, other, members, first_row, last_row, bi
     """Clears the bit of every member (kernels.routing) of the rows first_row .. last_row whose cell in `column` (n_rows: one
     feature's) is one of begin .. end, or is `other`. first_row is a multiple of 64, and so is last_row but for the last row.
     """
+    first, last, alone = begin, end - 1, other
+    if first > last:
+        first = last = other
+    if alone < 0:
+        alone = first
+    if alone < 0:
+        return
     for w in range(uint64(first_row) >> _6, (uint64(last_row) + _63) >> _6):
         word, base, away = members[w], w << _6, _0
-        if count_ones(word) >= _MANY and base + _64 <= uint64(len(column)):
-            for k in range(_64):  # all of them: without a branch, several at once
-                away |= _leaves(column, base + k, begin, end, other) << k
-            away &= word
+        if base + _64 <= uint64(len(column)):
+            if word != _0:
+                away = are_within(column, base, uint64(first), uint64(last), uint64(alone)) & word
         else:
             while word != _0:
                 bit = lowest_one(word)

@@ -9,6 +9,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
 from psboost.kernels.compile import int64, types
+from psboost.kernels.words import spread
 
 CAN = bool(binding.get_host_cpu_features().get("avx512f", False))
 _LANES, _LOW = 8, 0xFFFFFFFF
@@ -49,7 +50,7 @@ def _share_eights(typing_context, begin, n, first, node_bins, node_sums, acc, at
         nothing = ir.Constant(_SLOTS, None)
         ends = [_variable(builder, value) for value in (at_, rest_)]
         stored = [_variable(builder, nothing) for _ in ends]
-        low, first_of_lanes = _spread(builder, ir.Constant(_SLOT, _LOW)), _spread(builder, first_)
+        low, first_of_lanes = spread(builder, _SLOTS, ir.Constant(_SLOT, _LOW)), spread(builder, _SLOTS, first_)
         with cgutils.for_range(builder, n_) as loop:
             k = builder.add(begin_, builder.shl(loop.index, ir.Constant(_SLOT, 3)))
             bins, sums = _load(builder, bins_of_node, k, _NUMBERS), _load(builder, sums_of_node, k, _SLOTS)
@@ -90,13 +91,6 @@ def _variable(builder, value):
     place = cgutils.alloca_once(builder, value.type)
     builder.store(value, place)
     return place
-
-
-def _spread(builder, value):
-    """A vector with `value` in each lane."""
-    nothing = ir.Constant(_SLOTS, ir.Undefined)
-    first = builder.insert_element(nothing, value, ir.Constant(_NUMBER, 0))
-    return builder.shuffle_vector(first, nothing, ir.Constant(_NUMBERS, None))
 
 
 def _load(builder, data, at, kind):

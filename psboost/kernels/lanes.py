@@ -10,6 +10,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from psboost.kernels.compile import types, void
+from psboost.kernels.words import spread
 
 LANES, WORDS = 256, 4
 _AT_ONCE = 64  # lanes whose floats are compared, and whose numbers are put together, in one go
@@ -26,7 +27,7 @@ def _comparison(compare):
     def compared(typing_context, cells, at, threshold):
         def generate(context, builder, signature, args):
             kind = ir.VectorType(_FLOAT, _COMPARED)
-            bounds, word = _spread(builder, kind, args[2]), ir.Constant(_WORD, 0)
+            bounds, word = spread(builder, kind, args[2]), ir.Constant(_WORD, 0)
             for begin in range(0, _AT_ONCE, _COMPARED):  # of a whole word's lanes at once, LLVM makes much slower code
                 place = builder.add(args[1], ir.Constant(_WORD, begin))
                 held = builder.load(_pointer(context, builder, cells, args[0], place, kind), align=4)
@@ -106,7 +107,7 @@ def _addition(number):
                     bits = builder.load(_pointer(context, builder, planes, args[0], at, _WORD), align=8)
                     weight = builder.shl(ir.Constant(number, 1), builder.trunc(plane.index, number))
                     bits = builder.bitcast(bits, ir.VectorType(_BIT, _AT_ONCE))
-                    weights = builder.select(bits, _spread(builder, kind, weight), none)
+                    weights = builder.select(bits, spread(builder, kind, weight), none)
                     builder.store(builder.or_(builder.load(numbers), weights), numbers)
                 # Taken out of whole words, which takes fewer steps than out of the vector one by one.
                 n_words = _AT_ONCE * number.width // 64
@@ -131,13 +132,6 @@ def _addition(number):
 
 
 add_numbered, add_widely_numbered = _addition(_BYTE), _addition(_HALF)
-
-
-def _spread(builder, kind, value):
-    """A vector of this kind with `value` in each lane."""
-    nothing = ir.Constant(kind, ir.Undefined)
-    first = builder.insert_element(nothing, value, ir.Constant(_INDEX, 0))
-    return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_INDEX, kind.count), None))
 
 
 def _row(context, builder, array_type, array, at):

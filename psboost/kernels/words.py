@@ -11,6 +11,13 @@ _WORD, _BYTE, _INDEX = ir.IntType(64), ir.IntType(8), ir.IntType(32)
 _BYTES = ir.VectorType(_BYTE, 128)
 
 
+def spread(builder, kind, value):
+    """In LLVM: a vector of this kind with `value` in each lane."""
+    nothing = ir.Constant(kind, ir.Undefined)
+    first = builder.insert_element(nothing, value, ir.Constant(_INDEX, 0))
+    return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_INDEX, kind.count), None))
+
+
 def count_ones(word):
     """How many bits of a word are 1."""
     return np.uint64(int(word).bit_count())
@@ -76,8 +83,7 @@ def _are_above(typing_context, numbers, limit):
     def generate(context, builder, signature, args):
         view = cgutils.create_struct_proxy(numbers)(context, builder, value=args[0])
         held = builder.load(builder.bitcast(view.data, _BYTES.as_pointer()), align=1)
-        limits = builder.insert_element(ir.Constant(_BYTES, None), builder.trunc(args[1], _BYTE), ir.Constant(_INDEX, 0))
-        limits = builder.shuffle_vector(limits, limits, ir.Constant(ir.VectorType(_INDEX, 128), None))
+        limits = spread(builder, _BYTES, builder.trunc(args[1], _BYTE))
         words = builder.bitcast(builder.icmp_unsigned(">", held, limits), ir.VectorType(_WORD, 2))
         both = [builder.extract_element(words, ir.Constant(_INDEX, i)) for i in range(2)]
         return context.make_tuple(builder, signature.return_type, both)
@@ -88,3 +94,30 @@ def _are_above(typing_context, numbers, limit):
 @overload(are_above)
 def _compiled_are_above(numbers, limit):
     return lambda numbers, limit: _are_above(numbers, limit)
+
+
+def are_within(numbers, at, first, last, other):
+    """A word, a bit for each of the 64 numbers (uint8 or uint16) from numbers[at] on, which must be there, from the lowest
+    bit on: 1 if it is one of first .. last, or `other`. All three are such numbers, first <= last."""
+    some = numbers[int(at) : int(at) + 64]
+    return np.packbits((some >= first) & (some <= last) | (some == other), bitorder="little").view(np.uint64)[0]
+
+
+@intrinsic
+def _are_within(typing_context, numbers, at, first, last, other):
+    def generate(context, builder, signature, args):
+        kind = ir.IntType(numbers.dtype.bitwidth)
+        view = cgutils.create_struct_proxy(numbers)(context, builder, value=args[0])
+        kinds = ir.VectorType(kind, 64)
+        some = builder.load(builder.bitcast(builder.gep(view.data, [args[1]]), kinds.as_pointer()), align=kind.width // 8)
+        first_, last_, other_ = (spread(builder, kinds, builder.trunc(arg, kind)) for arg in args[2:])
+        # what is below the first one is, less it, above all others
+        is_within = builder.icmp_unsigned("<=", builder.sub(some, first_), builder.sub(last_, first_))
+        return builder.bitcast(builder.or_(is_within, builder.icmp_unsigned("==", some, other_)), _WORD)
+
+    return uint64(numbers, at, first, last, other), generate
+
+
+@overload(are_within)
+def _compiled_are_within(numbers, at, first, last, other):
+    return lambda numbers, at, first, last, other: _are_within(numbers, at, first, last, other)

@@ -82,10 +82,10 @@ def test_clear_bits(kernels, shard, node, ascend, in_parts):
     assert words.tolist() == naive.to_words(naive.clear_bits(rows[: n // 9], node_of_row, node + 1, expected))
 
 
-def lists_of(own, feature, other):
-    """Two lists, the second of which leaves by bins 2 .. 5 and `other`, counted within the feature; the first by none."""
+def lists_of(own, feature, other, bins=(2, 5)):
+    """Two lists, the second of which leaves by `bins` and `other`, counted within the feature; the first by none."""
     rows = np.array([*range(7), *own], np.int32)
-    return rows, np.array([[0, 7, 0, 0, -1, feature], [7, len(rows), 2, 5, other, feature]])
+    return rows, np.array([[0, 7, 0, 0, -1, feature], [7, len(rows), *bins, other, feature]])
 
 
 @WAYS
@@ -111,17 +111,22 @@ def test_clear_bits_of_lists(kernels, shard, other, in_parts, row_bins):
 
 @pytest.mark.parametrize("kernels", both_ways(dense), ids=["compiled", "plain"])
 @quick
-@given(shards(), st.sampled_from([np.uint8, np.uint16]), st.sampled_from([-1, 0, 1, 4, 8]), st.booleans())
-def test_clear_bits_dense(kernels, shard, dtype, other, in_parts):
+@given(
+    shards(), st.sampled_from([np.uint8, np.uint16]), st.sampled_from([(2, 5), (0, 9), (0, 1), (4, 4), (0, 0)]),
+    st.sampled_from([-1, 0, 1, 4, 8]), st.booleans(), st.booleans(),
+)  # fmt: skip
+def test_clear_bits_dense(kernels, shard, dtype, bins, other, highest, in_parts):
+    """Also of the highest cells that there can be."""
     node_of_row, bits, own = shard
-    n_rows = len(node_of_row)
-    columns = np.random.default_rng(n_rows).integers(0, 9, (2, n_rows)).astype(dtype)
-    column, (rows, lists) = columns[1], lists_of(own, 1, other)
+    n_rows, begin = len(node_of_row), int(np.iinfo(dtype).max) - 8 if highest else 0
+    columns = (begin + np.random.default_rng(n_rows).integers(0, 9, (2, n_rows))).astype(dtype)
+    bins, other = [begin + b for b in bins], other if other < 0 else begin + other
+    column, (rows, lists) = columns[1], lists_of(own, 1, other, bins)
     of_members, of_rows = words_of(bits), words_of(bits)
     for part in edges_of(n_rows, in_parts):
-        kernels.clear_bits_dense(column, 2, 5, other, words_of([node == 3 for node in node_of_row]), *part, of_members)
+        kernels.clear_bits_dense(column, *bins, other, words_of([node == 3 for node in node_of_row]), *part, of_members)
         kernels.clear_bits_of_lists_dense(columns, rows, lists[1:], *part, of_rows)
-    leave = [row for row, cell in enumerate(column.tolist()) if 2 <= cell < 5 or cell == other]
+    leave = [row for row, cell in enumerate(column.tolist()) if bins[0] <= cell < bins[1] or cell == other]
     assert of_members.tolist() == naive.to_words(naive.clear_bits(leave, node_of_row, 3, bits))
     assert of_rows.tolist() == naive.to_words(naive.clear_bits(set(leave) & set(own), [0] * n_rows, 0, bits))
 
