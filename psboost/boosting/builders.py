@@ -192,9 +192,10 @@ class DenseBuilder(HistogramBuilder):
     """Of a block that is held as a small number for each cell (data.block.DenseBlock)."""
 
     def __init__(self, cells: np.ndarray, stride: int, bin_offsets: np.ndarray):
+        """stride: more than the greatest cell."""
         super().__init__(bin_offsets)
-        self._cells, self._stride = cells, stride
-        self._wide = np.zeros((len(bin_offsets) - 1) * stride, np.int64)
+        self._cells, self._stride = cells, dense_kernels.BYTE_STRIDE if cells.dtype == np.uint8 else stride
+        self._wide = np.zeros((len(bin_offsets) - 1) * self._stride, np.int64)
 
     def sum(self, node, packed):
         [[*sums, most_grad, most_hess]] = node.sums.tolist()
