@@ -37,7 +37,8 @@ BYTE_STRIDE = 264
 _CODES = (uint8, uint16)
 _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
 _LOW = 0xFFFFFFFF
-_AHEAD = uint64(16)  # how many rows ahead a row's cells are asked for: a node's rows are far apart
+_AHEAD = uint64(32)  # how many rows ahead a row's cells are asked for: a node's rows are far apart
+_LINE = uint64(64)  # bytes of a cache's line
 _HIGHEST_BYTE = 255
 _ROWS_AT_ONCE = uint64(2048)
 _FEW = 1024  # rows: if no more fit one slot, moving what they come to takes longer than they do
@@ -135,8 +136,9 @@ def build_dense(cells, stride, bin_offsets, rows, packed, n_fit, wide, acc):
     wide   n_features * stride slots, all 0 before and after  # OUT
     """
     n_features, n_rows = uint64(len(bin_offsets) - 1), uint64(len(rows))
-    width = uint64(BYTE_STRIDE) if np.iinfo(cells.dtype).max == _HIGHEST_BYTE else uint64(stride)  # known when compiled
-    pairs = n_fit < len(rows)
+    are_bytes, pairs = np.iinfo(cells.dtype).max == _HIGHEST_BYTE, n_fit < len(rows)  # the first is known when compiled
+    width, per_line = uint64(BYTE_STRIDE) if are_bytes else uint64(stride), _LINE if are_bytes else _LINE // uint64(2)
+    n_between = (n_features - _1) // per_line  # lines of a row's cells, between those of its first and its last
     if pairs and n_fit < _FEW:
         _add_pairs(cells, n_features, bin_offsets, rows, uint64(0), n_rows, packed, acc)
         return
@@ -148,6 +150,8 @@ def build_dense(cells, stride, bin_offsets, rows, packed, n_fit, wide, acc):
                 prefetch(packed, ahead)
                 prefetch(cells, ahead * n_features)
                 prefetch(cells, ahead * n_features + n_features - uint64(1))
+                for line in range(n_between):
+                    prefetch(cells, ahead * n_features + (line + _1) * per_line)
             row = uint64(rows[i])
             value, base, slot = as_slot(packed, row), row * n_features, uint64(0)
             for at in range(base, base + n_features):
