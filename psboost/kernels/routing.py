@@ -10,7 +10,7 @@ from psboost.kernels.compile import IN, IN2, OUT, OUT2, boolean, float32, inline
 from psboost.kernels.prefetch import prefetch
 from psboost.kernels.row_bins import ROW_BINS
 from psboost.kernels.splits import BIN, DEFAULT_LEFT, LOCAL, NODE, SHARD, UNSTORED_LEFT
-from psboost.kernels.words import count_ones, lowest_one
+from psboost.kernels.words import count_ones, lowest_one, write_where
 
 NODES = (uint8, int32)
 _SCANNED = 64  # so many rows of a bin are gone through sooner than searched
@@ -219,6 +219,10 @@ def number_members(splits, first, last, bits, members, node_of_row):
         left_child, right_child = splits[s, LEFT], splits[s, RIGHT]
         for w in range(uint64(first), uint64(last)):
             word, left, base = members[place, w], bits[w] ^ flip, w << _6
+            if word != _0 and base + _64 <= uint64(len(node_of_row)):
+                write_where(word & left, left_child, node_of_row, base)
+                write_where(word & ~left, right_child, node_of_row, base)
+                continue
             while word != _0:
                 bit = lowest_one(word)
                 node_of_row[base + bit] = left_child if (left >> bit) & _1 else right_child

@@ -1,11 +1,11 @@
-"""Knows how the 1 bits of words are counted, found and made by comparing; does not know what a bit stands for."""
+"""Knows how the 1 bits of words are counted, found, made by comparing and obeyed; does not know what a bit stands for."""
 
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-from psboost.kernels.compile import types, uint64
+from psboost.kernels.compile import types, uint64, void
 
 _WORD, _BYTE, _INDEX = ir.IntType(64), ir.IntType(8), ir.IntType(32)
 _BYTES = ir.VectorType(_BYTE, 128)
@@ -121,3 +121,29 @@ def _are_within(typing_context, numbers, at, first, last, other):
 @overload(are_within)
 def _compiled_are_within(numbers, at, first, last, other):
     return lambda numbers, at, first, last, other: _are_within(numbers, at, first, last, other)
+
+
+def write_where(word, value, numbers, at):
+    """Sets those of 64 numbers from numbers[at] on, which must be there, to `value` whose bits are 1, from the lowest on."""
+    is_one = np.unpackbits(np.array([word], np.uint64).view(np.uint8), bitorder="little").astype(bool)
+    numbers[int(at) : int(at) + 64][is_one] = value
+
+
+@intrinsic
+def _write_where(typing_context, word, value, numbers, at):
+    def generate(context, builder, signature, args):
+        kind = ir.IntType(numbers.dtype.bitwidth)
+        kinds, align = ir.VectorType(kind, 64), kind.width // 8
+        view = cgutils.create_struct_proxy(numbers)(context, builder, value=args[2])
+        place = builder.bitcast(builder.gep(view.data, [args[3]]), kinds.as_pointer())
+        is_one = builder.bitcast(args[0], ir.VectorType(ir.IntType(1), 64))
+        values = spread(builder, kinds, builder.trunc(args[1], kind))
+        builder.store(builder.select(is_one, values, builder.load(place, align=align)), place, align=align)
+        return context.get_dummy_value()
+
+    return void(word, value, numbers, at), generate
+
+
+@overload(write_where)
+def _compiled_write_where(word, value, numbers, at):
+    return lambda word, value, numbers, at: _write_where(word, value, numbers, at)
