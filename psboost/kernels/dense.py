@@ -8,6 +8,7 @@
 """
 
 import numpy as np
+from numba.extending import overload
 
 from psboost.kernels.binning import SEARCHED, find_bins, missing_bin
 from psboost.kernels.compile import (
@@ -39,7 +40,6 @@ _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
 _LOW = 0xFFFFFFFF
 _AHEAD = uint64(32)  # how many rows ahead a row's cells are asked for: a node's rows are far apart
 _LINE = uint64(64)  # bytes of a cache's line
-_HIGHEST_BYTE = 255
 _ROWS_AT_ONCE = uint64(2048)
 _FEW = 1024  # rows: if no more fit one slot, moving what they come to takes longer than they do
 
@@ -122,6 +122,18 @@ def _move(bin_offsets, stride, pairs, wide, acc):
             wide[slot] = 0  # of the cells that are not stored
 
 
+def _stride_and_line(cells, stride):
+    """The stride, and how many cells lie in a cache's line: constants where they are bytes."""
+    return uint64(stride), _LINE // uint64(cells.itemsize)
+
+
+@overload(_stride_and_line, jit_options={"forceinline": True})
+def _compiled_stride_and_line(cells, stride):
+    if cells.dtype == uint8:
+        return lambda cells, stride: (uint64(BYTE_STRIDE), _LINE)
+    return lambda cells, stride: (uint64(stride), _LINE // uint64(2))
+
+
 @kernel(
     [
         void(IN[code], int64, IN[int32], IN[int32], IN[width], int64, OUT[int64], OUT[int64])
@@ -136,8 +148,8 @@ def build_dense(cells, stride, bin_offsets, rows, packed, n_fit, wide, acc):
     wide   n_features * stride slots, all 0 before and after  # OUT
     """
     n_features, n_rows = uint64(len(bin_offsets) - 1), uint64(len(rows))
-    are_bytes, pairs = np.iinfo(cells.dtype).max == _HIGHEST_BYTE, n_fit < len(rows)  # the first is known when compiled
-    width, per_line = uint64(BYTE_STRIDE) if are_bytes else uint64(stride), _LINE if are_bytes else _LINE // uint64(2)
+    width, per_line = _stride_and_line(cells, stride)
+    pairs = n_fit < len(rows)
     n_between = (n_features - _1) // per_line  # lines of a row's cells, between those of its first and its last
     if pairs and n_fit < _FEW:
         _add_pairs(cells, n_features, bin_offsets, rows, uint64(0), n_rows, packed, acc)
