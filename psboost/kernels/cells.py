@@ -11,6 +11,7 @@ FLOAT32_MAX = np.float32(3.4028235e38)
 FILTERED = 1024  # columns that are filtered together
 MIX = 0x9E3779B97F4A7C15  # bit `column * MIX >> shift` of the set is 1 for the columns looked for
 LOOKUP = (IN[uint64], int64, IN[int64], IN[int32])  # that set: members, shift; a hash table of them: keys, positions
+_ALL = np.uint64(2**64 - 1)
 _MIX, _6, _63, _1 = (np.uint64(k) for k in (MIX, 6, 63, 1))
 
 
@@ -56,7 +57,8 @@ def first_infinite(values):
 @kernel([types.UniTuple(int64, 2)(IN[int64], IN[index], int64) for index in (int32, int64)])
 def check_rows(indptr, columns, n_features):
     """(position of the first column outside 0 .. n_features or -1, 1 if each row's columns ascend else 0)."""
-    highest = columns.dtype.type(min(n_features - 1, np.iinfo(columns.dtype).max))
+    most = int64(_ALL >> uint64(65 - 8 * columns.itemsize))  # np.iinfo would load 10 MB of what compiles kernels
+    highest = columns.dtype.type(min(n_features - 1, most))
     outside = False
     for k in range(uint64(len(columns))):  # many at once, as below
         outside |= (columns[k] < 0) | (columns[k] > highest)
