@@ -32,8 +32,8 @@ from psboost.kernels.prefetch import prefetch
 from psboost.kernels.routing import OWN_FEATURE, OWN_FIRST, OWN_LAST, OWN_NAN, own_part
 from psboost.kernels.words import are_within, lowest_one
 
-# A constant, where LLVM makes a third less work of a cell than with a variable. Not 256: of features of a few bins, sums a
-# multiple of 2 KiB apart would compete for the same few lines of the cache.
+# A constant: with a variable, a cell takes a third more time. Not 256: of features of a few bins, sums a multiple of 2 KiB
+# apart would compete for the same few lines of the cache.
 BYTE_STRIDE = 264
 _CODES = (uint8, uint16)
 _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
@@ -184,7 +184,7 @@ def clear_bits_dense(column, begin, end, other, members, first_row, last_row, bi
     feature's) is one of begin .. end, or is `other`. first_row is a multiple of 64, and so is last_row but for the last row.
     """
     first, last, alone = begin, end - 1, other
-    if first > last:
+    if first > last:  # of no bins, or no other cell, the one stands for both
         first = last = other
     if alone < 0:
         alone = first

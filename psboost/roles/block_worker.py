@@ -24,7 +24,7 @@ _LARGE = 1 << 18
 class BlockWorker(Worker):
     """Worker (r, c) of a training by blocks: servers sum its histograms or, with one row shard, it proposes splits."""
 
-    def _ranges_of_threads(self, range_offsets):
+    def _ranges_of_parts(self, range_offsets):
         offsets = range_offsets if self._job.n_threads > 1 or not self._job.merges else [0, range_offsets[-1]]
         return list(zip(offsets, offsets[1:], strict=False))
 

@@ -87,12 +87,12 @@ class Stock:
             )
 
 
-def _ranges_of_thread(n_features: int, job: Job) -> int:
+def _n_ranges_of_thread(n_features: int, job: Job) -> int:
     """How many ranges each thread of a worker has, where nobody merges and the worker has so many features.
 
-    Two, if their rows of bins are narrow then and else were not: on avazu-shaped data a tree takes 0.82 of the time. With
-    three or more, to go through the rows so many times takes as long as it saves. A feature has a bin or more: how many, is
-    not known before the features are dealt.
+    Two, if their rows of bins (kernels.row_bins) are narrow then, and wide in one: on avazu-shaped data a tree takes 0.82 of
+    the time. With three or more, to go through the rows so many times takes as long as it saves. A feature has a bin or
+    more; how many is not known before the features are dealt.
     """
     of_thread = n_features / job.n_threads
     return 2 if NARROW_BINS < of_thread <= 2 * NARROW_BINS and not job.is_ring else 1
@@ -152,7 +152,7 @@ class Dealing:
             if job.n_row_shards == 1:  # a thread reads all values and searches the bins, a server has the bins alone
                 load = counts[shards == c] + _VALUES_PER_BIN * load
                 # each worker has threads of its own
-                load_of_ranges = np.zeros(job.n_ranges * _ranges_of_thread(len(mine), job), np.int64)
+                load_of_ranges = np.zeros(job.n_ranges * _n_ranges_of_thread(len(mine), job), np.int64)
             ranges = np.empty(len(mine), np.int32)
             deal(load, load_of_ranges, ranges)
             by_range = np.argsort(ranges, kind="stable")

@@ -1,4 +1,4 @@
-"""Knows the features that one thread of a worker looks after: their bins, histograms and splits; does not know messages."""
+"""Knows some of a worker's features, one thread's or half of these: bins, histograms and splits; does not know messages."""
 
 import numpy as np
 

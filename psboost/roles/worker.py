@@ -70,7 +70,7 @@ class Worker(Role):
         [deal] = yield from self.gather(DealFeatures, [COORDINATOR])
         job = self._job = self._job.with_rule(zeros.RULES[deal.zero_rule])
         self._ids = unpack_integers(deal.features, int(deal.range_offsets[-1]))
-        self._ranges = self._ranges_of_threads(deal.range_offsets.tolist())
+        self._ranges = self._ranges_of_parts(deal.range_offsets.tolist())
         with self.stage("read"):
             shard = self._read(deal)
         self._range_offsets, self._n_train = deal.range_offsets, shard.n_train
@@ -342,8 +342,8 @@ class Worker(Role):
 
     # --- what differs from mode to mode
 
-    def _ranges_of_threads(self, range_offsets: list[int]) -> list[tuple[int, int]]:
-        """The features that each thread looks after, begin .. end, out of the ranges dealt."""
+    def _ranges_of_parts(self, range_offsets: list[int]) -> list[tuple[int, int]]:
+        """The features of each Part, begin .. end, out of the ranges dealt: one for each thread, or two."""
         raise NotImplementedError
 
     def _rule_of_parts(self) -> SplitRule | None:
