@@ -10,7 +10,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from psboost.kernels.compile import types, void
-from psboost.kernels.words import spread
+from psboost.kernels.words import pointer, spread
 
 LANES, WORDS = 256, 4
 _AT_ONCE = 64  # lanes whose floats are compared, and whose numbers are put together, in one go
@@ -30,7 +30,7 @@ def _comparison(compare):
             bounds, word = spread(builder, kind, args[2]), ir.Constant(_WORD, 0)
             for begin in range(0, _AT_ONCE, _COMPARED):  # of a whole word's lanes at once, LLVM makes much slower code
                 place = builder.add(args[1], ir.Constant(_WORD, begin))
-                held = builder.load(_pointer(context, builder, cells, args[0], place, kind), align=4)
+                held = builder.load(pointer(context, builder, cells, args[0], place, kind), align=4)
                 found = builder.bitcast(getattr(builder, compare)("<", held, bounds), _BYTE)
                 word = builder.or_(word, builder.shl(builder.zext(found, _WORD), ir.Constant(_WORD, begin)))
             return word
@@ -104,7 +104,7 @@ def _addition(number):
                 builder.store(none, numbers)
                 with cgutils.for_range(builder, args[1]) as plane:
                     at = builder.add(builder.mul(plane.index, ir.Constant(_WORD, WORDS)), word.index)
-                    bits = builder.load(_pointer(context, builder, planes, args[0], at, _WORD), align=8)
+                    bits = builder.load(pointer(context, builder, planes, args[0], at, _WORD), align=8)
                     weight = builder.shl(ir.Constant(number, 1), builder.trunc(plane.index, number))
                     bits = builder.bitcast(bits, ir.VectorType(_BIT, _AT_ONCE))
                     weights = builder.select(bits, spread(builder, kind, weight), none)
@@ -122,7 +122,7 @@ def _addition(number):
                         value = builder.load(builder.gep(own, [held]))
                         chosen = builder.insert_element(chosen, value, ir.Constant(_INDEX, lane - begin))
                     at = builder.add(builder.mul(word.index, ir.Constant(_WORD, _AT_ONCE)), ir.Constant(_WORD, begin))
-                    place = _pointer(context, builder, sums, args[4], at, floats)
+                    place = pointer(context, builder, sums, args[4], at, floats)
                     builder.store(builder.fadd(builder.load(place, align=4), chosen), place, align=4)
             return context.get_dummy_value()
 
@@ -136,10 +136,4 @@ add_numbered, add_widely_numbered = _addition(_BYTE), _addition(_HALF)
 
 def _row(context, builder, array_type, array, at):
     """Where row `at` of an array of rows of bits lies."""
-    return _pointer(context, builder, array_type, array, builder.mul(at, ir.Constant(_WORD, WORDS)), _ROW)
-
-
-def _pointer(context, builder, array_type, array, at, kind):
-    """Where element `at` of an array lies, as the place of a `kind`."""
-    view = cgutils.create_struct_proxy(array_type)(context, builder, value=array)
-    return builder.bitcast(builder.gep(view.data, [at]), kind.as_pointer())
+    return pointer(context, builder, array_type, array, builder.mul(at, ir.Constant(_WORD, WORDS)), _ROW)

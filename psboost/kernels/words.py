@@ -18,6 +18,12 @@ def spread(builder, kind, value):
     return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_INDEX, kind.count), None))
 
 
+def pointer(context, builder, array_type, array, at, kind):
+    """In LLVM: where element `at` of an array lies, as the place of a `kind`."""
+    view = cgutils.create_struct_proxy(array_type)(context, builder, value=array)
+    return builder.bitcast(builder.gep(view.data, [at]), kind.as_pointer())
+
+
 def count_ones(word):
     """How many bits of a word are 1."""
     return np.uint64(int(word).bit_count())
@@ -81,8 +87,7 @@ def are_above(numbers, limit):
 @intrinsic
 def _are_above(typing_context, numbers, limit):
     def generate(context, builder, signature, args):
-        view = cgutils.create_struct_proxy(numbers)(context, builder, value=args[0])
-        held = builder.load(builder.bitcast(view.data, _BYTES.as_pointer()), align=1)
+        held = builder.load(pointer(context, builder, numbers, args[0], ir.Constant(_WORD, 0), _BYTES), align=1)
         limits = spread(builder, _BYTES, builder.trunc(args[1], _BYTE))
         words = builder.bitcast(builder.icmp_unsigned(">", held, limits), ir.VectorType(_WORD, 2))
         both = [builder.extract_element(words, ir.Constant(_INDEX, i)) for i in range(2)]
@@ -107,9 +112,8 @@ def are_within(numbers, at, first, last, other):
 def _are_within(typing_context, numbers, at, first, last, other):
     def generate(context, builder, signature, args):
         kind = ir.IntType(numbers.dtype.bitwidth)
-        view = cgutils.create_struct_proxy(numbers)(context, builder, value=args[0])
         kinds = ir.VectorType(kind, 64)
-        some = builder.load(builder.bitcast(builder.gep(view.data, [args[1]]), kinds.as_pointer()), align=kind.width // 8)
+        some = builder.load(pointer(context, builder, numbers, args[0], args[1], kinds), align=kind.width // 8)
         first_, last_, other_ = (spread(builder, kinds, builder.trunc(arg, kind)) for arg in args[2:])
         # what is below the first one is, less it, above all others
         is_within = builder.icmp_unsigned("<=", builder.sub(some, first_), builder.sub(last_, first_))
@@ -134,8 +138,7 @@ def _write_where(typing_context, word, value, numbers, at):
     def generate(context, builder, signature, args):
         kind = ir.IntType(numbers.dtype.bitwidth)
         kinds, align = ir.VectorType(kind, 64), kind.width // 8
-        view = cgutils.create_struct_proxy(numbers)(context, builder, value=args[2])
-        place = builder.bitcast(builder.gep(view.data, [args[3]]), kinds.as_pointer())
+        place = pointer(context, builder, numbers, args[2], args[3], kinds)
         is_one = builder.bitcast(args[0], ir.VectorType(ir.IntType(1), 64))
         values = spread(builder, kinds, builder.trunc(args[1], kind))
         builder.store(builder.select(is_one, values, builder.load(place, align=align)), place, align=align)
