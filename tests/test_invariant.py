@@ -1,5 +1,7 @@
 """The same model, to the byte, on every grid, server count, transport, codec and mode, and in any order of messages."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -346,3 +348,18 @@ def test_a_worker_that_errs_gives_another_model(fault, monkeypatch):
     except psboost.ProtocolError:
         return
     assert model != expected
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (2, 1)])
+def test_evaluation_rows_of_wide_blocks_are_in_no_histogram(grid, tmp_path):
+    """A million bins: large nodes are built by going through all bins' rows, those of evaluation sets among them."""
+    n_rows, n_stored, n_features = 20_000, 60, 4_600
+    rng = np.random.default_rng(0)
+    indices = (rng.integers(n_features, size=(n_rows, 1)) + np.arange(n_stored) * 76).reshape(-1) % n_features
+    X = sparse.csr_matrix((rng.random(len(indices)) + 1, indices, np.arange(n_rows + 1) * n_stored), (n_rows, n_features))
+    y = (rng.random(n_rows) < 0.5).astype(float)
+    params = {"max_depth": 2, "base_score": 0.5, "objective": "binary:logistic"}
+    run = partial(psboost.train, params, X, y, num_boost_round=2, transport="memory", grid=grid, threads=1)
+    alone = run()
+    assert alone.report["bins"] >= 2**20
+    assert saved(run(evals=[(X, y, "train")]), tmp_path) == saved(alone, tmp_path)

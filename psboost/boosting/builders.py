@@ -237,7 +237,7 @@ class SparseBuilder(HistogramBuilder):
         self._posting_offsets, self._posting_rows = posting_offsets, posting_rows
         self._most = int(np.diff(indptr).max(initial=0))
         self._marks = np.zeros(self._n_bins // 64 + 1, np.uint64)
-        self._values: np.ndarray | None = None  # of rows, all 0
+        self._values: np.ndarray | None = None  # of all the block's rows, all 0
         self._dirty: np.ndarray | None = None  # an accumulator that is not all 0
 
     @property
@@ -267,7 +267,7 @@ class SparseBuilder(HistogramBuilder):
             self._dirty.fill(0)
             self._dirty = None
         if self._values is None or self._values.dtype != packed.dtype:
-            self._values = np.zeros(len(packed), packed.dtype)
+            self._values = np.zeros(len(self._indptr) - 1, packed.dtype)  # postings have rows of evaluation sets too
         some_need_pairs = any(Total(*total).needs_pairs for total in nodes.totals.tolist())
         return (
             self._indptr, self._bins, self._posting_offsets, self._posting_rows, self._bin_offsets, *nodes, packed,

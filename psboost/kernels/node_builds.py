@@ -215,7 +215,7 @@ def build_nodes(
     for which there might be no room.
 
     spans, sums  where each node's `rows` are, and what they come to (sum_rows)
-    values       of as many rows as `packed` has, all 0, as they will be again  # OUT
+    values       of all the block's rows, of which `packed` has the first: all 0, as they will be again  # OUT
     most_stored  how many bins a row has at most
     marks, acc   a bit for each bin, and two slots if some node's sums need pairs, else one: all 0, and again then  # OUT
     """
