@@ -8,6 +8,7 @@ from scipy import sparse
 
 import psboost
 from psboost.boosting import partition
+from psboost.boosting.twins import Elders
 from psboost.data import block
 from psboost.roles import dealing, worker
 from psboost.roles.modes import MODES
@@ -363,3 +364,30 @@ def test_evaluation_rows_of_wide_blocks_are_in_no_histogram(grid, tmp_path):
     alone = run()
     assert alone.report["bins"] >= 2**20
     assert saved(run(evals=[(X, y, "train")]), tmp_path) == saved(alone, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("case", "leaves_out"),
+    [
+        ({}, True),
+        ({"evals": True, "grad_bits": 32}, True),
+        ({"objective": "reg:squarederror"}, True),
+        ({"sketch": "weighted", "sketch_every": 2}, True),
+        ({"weights": True}, False),  # rows of weight 0 are in no histogram
+    ],
+    ids=str,
+)
+def test_bins_of_the_same_rows_are_sent_once(case, leaves_out, tmp_path, monkeypatch):
+    """Most values are a bin of their own, so a row's bins are twins: roots are sent without them, but with the first."""
+    monkeypatch.setattr(block, "DENSE_FILL", 2.0)
+    sums, right = [], Elders.sum
+    monkeypatch.setattr(Elders, "sum", lambda elders, *args: sums.append(elders) or right(elders, *args))
+    arguments = problem(n_values=10**6, n_features=60, **case) | {"num_boost_round": 5, "seed": 3}
+    expected = saved(psboost.train(**arguments, transport="memory"), tmp_path)
+    for where in PLACES:
+        sums.clear()
+        assert saved(psboost.train(**arguments, **place(*where)), tmp_path) == expected, where
+        (n_row_shards, n_feature_shards), servers, _, _, codec = where
+        n_roots = {0: 4, 2: 2}[case.get("sketch_every", 0)]  # the first ones by their cut points are sent whole
+        n_sums = n_row_shards * n_feature_shards * servers * n_roots if n_row_shards > 1 and codec == "packed" else 0
+        assert len(sums) == n_sums * leaves_out, where

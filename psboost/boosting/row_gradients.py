@@ -9,6 +9,7 @@ from psboost.boosting.partition import chunks_of
 from psboost.kernels import gradients as kernels
 
 AT_ONCE = 1 << 15  # rows, whose gradients stay in a core's cache
+_LEAST_WEIGHT = 1e-290  # of those that surely leave a hess above 0
 
 
 class RowGradients:
@@ -25,6 +26,11 @@ class RowGradients:
         self.packed = packed_rows(grad_bits, n_rows)
         self._loss, self._margins, self._labels, self._weights = loss, margins, labels, weights
         self._chunks, self._side_by_side = chunks_of(n_rows, n_threads), side_by_side
+
+    @property
+    def all_have_hess(self) -> bool:
+        """Whether every row's hess is above 0, whatever its margin: so a bin of rows is present in each tree's root."""
+        return bool(self._weights.min(initial=1.0) >= _LEAST_WEIGHT)
 
     def maxima(self) -> tuple[float, float]:
         """The largest |grad| and hess."""

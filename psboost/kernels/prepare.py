@@ -17,7 +17,7 @@ JOBS = {
         "histograms", "node_histograms", "summaries", "splits", "binning", "open_nodes", "dense", "packing", "node_builds",
         "columns", "routing", "cells", "gradients", "dealing", "links",
     ),
-    "send": ("classes", "pairs", "bitvectors", "chunks", "histogram_streams"),
+    "send": ("twins", "classes", "pairs", "bitvectors", "chunks", "histogram_streams"),
     "predict": ("cells", "exits", "links", "scoring", "walking"),
     "parse": ("svmlight",),
 }  # fmt: skip

@@ -5,20 +5,25 @@ from itertools import pairwise
 
 import numpy as np
 
-from psboost.boosting.histogram import Histograms
+from psboost.boosting.builders import NodeRows
+from psboost.boosting.histogram import Histograms, Total
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.split import best_of
+from psboost.boosting.twins import Elders, number_elders
+from psboost.data.block import SparseBlock
 from psboost.data.cut_points import CutPoints
 from psboost.kernels.splits import BUILD_LEFT
 from psboost.roles.role import COORDINATOR
 from psboost.roles.worker import Worker
 from psboost.wire.histogram_codecs import Packer, encode_histograms
 from psboost.wire.messages import ApplySplits, ProposeSplits, PushHistograms, PushSketches, ShareCutPoints
-from psboost.wire.packing import unpack_living
+from psboost.wire.packing import pack_integers, unpack_living
 
 # Bytes of a message, two milliseconds on a link of 1 Gbit/s: it is sent while the next one is packed. Smaller ones go
 # together: where roles share cores, who gets the first would take the core that packs the second.
 _LARGE = 1 << 18
+_MANY_TWINS = 0.25  # of a root's bins: fewer are not worth a second way
+_NO_TWINS = np.empty(0, np.uint8)
 
 
 class BlockWorker(Worker):
@@ -47,6 +52,7 @@ class BlockWorker(Worker):
             ranges = pairwise(self._range_offsets.tolist())
             self._packers = [Packer() for _ in self._job.servers]
             self._offsets_of_servers = [self._bin_offsets[b : e + 1] - self._bin_offsets[b] for b, e in ranges]
+            self._elders: list[Elders] | None = None  # of each server's range; none: all bins are sent; None: not known yet
 
     def _start_growing(self, steps):
         if self._job.merges:
@@ -83,19 +89,52 @@ class BlockWorker(Worker):
 
     def _send_histograms(self, tree: int, level: int, nodes: list[int], positions: list[int]) -> None:
         """Builds the histograms of `nodes`, at these places among the open ones, and sends each server its part."""
-        edges = self._range_offsets.tolist()
         with self.stage("build"):
             rows = self._rows_of(nodes)
-            of_parts = [edges] if len(self._parts) == 1 else map(list, pairwise(edges))
-            built = self._build(rows, positions, [(self._living, own) for own in of_parts])
+            built = self._build_root(rows) if level == 0 and self._elders else self._build_all(rows, positions)
+            twins = self._find_twins(built) if level == 0 and self._elders is None else [_NO_TWINS] * len(built)
         encoded = self._side_by_side(partial(self._encode, level), built, range(self._job.n_servers))
         held: list[tuple[str, PushHistograms]] = []
-        for server, arrays in zip(self._job.servers, encoded, strict=True):
-            message = PushHistograms(tree=tree, level=level, totals=rows.totals, codec=self._job.codec, arrays=arrays)
+        for server, arrays, of_server in zip(self._job.servers, encoded, twins, strict=True):
+            message = PushHistograms(
+                tree=tree, level=level, totals=rows.totals, codec=self._job.codec, arrays=arrays, twins=of_server
+            )
             held.append((server, message))
             if sum(array.nbytes for array in arrays) >= _LARGE:
                 self._send_all(held)
         self._send_all(held)
+
+    def _build_all(self, rows: NodeRows, positions: list[int]) -> list[Histograms]:
+        """Histograms of nodes, at these places among the open ones, for each server."""
+        edges = self._range_offsets.tolist()
+        of_parts = [edges] if len(self._parts) == 1 else map(list, pairwise(edges))
+        return self._build(rows, positions, [(self._living, own) for own in of_parts])
+
+    def _build_root(self, rows: NodeRows) -> list[Histograms]:
+        """The root's for each server, without twins."""
+        [total] = rows.totals.tolist()
+        return self._all(lambda elders: elders.sum(self._gradients.packed, Total(*total)), self._elders)
+
+    def _find_twins(self, built: list[Histograms]) -> list[np.ndarray]:
+        """Which bins of the first root, `built` for each server, are twins, as they are sent; decides on the roots to come.
+
+        The paper's codec goes without them; and so do weights of 0, as whose rows may be missing in a root.
+        """
+        self._elders, nothing = [], [_NO_TWINS] * len(built)
+        if self._job.codec != "packed" or not self._gradients.all_have_hess:
+            return nothing
+        if not all(isinstance(part.block, SparseBlock) for part in self._parts):
+            return nothing
+        parts = self._parts if len(self._parts) > 1 else self._parts * len(built)
+        first_bins = self._bin_offsets[self._range_offsets[:-1]] - self._bin_offsets[[part.begin for part in parts]]
+        bins = [held.bins for held in built]
+        where = [part.block for part in parts], first_bins.tolist(), bins
+        numbers = self._all(number_elders, *where)
+        n_bins = sum(map(len, bins))
+        if n_bins - sum(int(own.max(initial=-1)) + 1 for own in numbers) <= _MANY_TWINS * n_bins:
+            return nothing
+        self._elders = self._all(lambda *of_server: Elders(*of_server, self._n_train), *where, numbers)
+        return [pack_integers(own) for own in numbers]
 
     def _send_all(self, held: list[tuple[str, PushHistograms]]) -> None:
         for server, message in held:

@@ -6,9 +6,10 @@ from itertools import pairwise
 import numpy as np
 
 from psboost.boosting.growth import Frontier, feature_range
-from psboost.boosting.histogram import HistogramMerger, Histograms
+from psboost.boosting.histogram import Entries, HistogramMerger, Histograms
 from psboost.boosting.losses import Bounds
 from psboost.boosting.split import SplitFinder
+from psboost.boosting.twins import Twins
 from psboost.data import zeros
 from psboost.data.cut_points import CutPoints
 from psboost.data.sketch_bytes import SketchBytes
@@ -82,6 +83,8 @@ class Server(Role):
         self._features = feature_range(ids, shards, locals_, cut_points, job.zero_as_missing)
         self._finder = SplitFinder(self._features, job.rule)
         self._merger = HistogramMerger(self._features.bin_offsets)
+        self._twins: dict[str, Twins] = {}  # by worker
+        self._without_twins = Entries()
         of_shards = [self._features.bin_offsets[b : e + 1] for b, e in pairwise(self._shard_offsets)]
         self._offsets_of_shards = [(int(offsets[0]), offsets - offsets[0]) for offsets in of_shards]
 
@@ -128,5 +131,12 @@ class Server(Role):
         i = self._job.workers.index(worker)
         first, offsets = self._offsets_of_shards[i % self._job.n_feature_shards]
         with self.stage("merge"):
+            if message.level == 0 and worker in self._twins:
+                self._without_twins.end = 0
+                sent = decode_histograms(message.codec, message.arrays, offsets, self._without_twins)
+                return first, self._twins[worker].spread(sent, self._merger.entries), message.totals
             held = decode_histograms(message.codec, message.arrays, offsets, self._merger.entries)
+            if len(message.twins):
+                [bins, *_] = held.node(0)
+                self._twins[worker] = Twins.of(bins, unpack_integers(message.twins, len(bins)))
         return first, held, message.totals
