@@ -1,4 +1,4 @@
-"""Knows bins that hold the same rows, whose sums are the same in every tree; does not know messages, or which nodes are built.
+"""Knows which bins hold the same rows, and so have the same sums in every tree; does not know messages or nodes.
 
 A bin whose rows are those of an earlier one is its twin; the first of them is the elder. Where most bins hold one row, as
 those of distinct values do, a row's are all twins. Elders are numbered from 0, in the order of their bins:
@@ -22,10 +22,10 @@ def _hold_the_same(posting_offsets, posting_rows, b, other):
     begin, end, at = posting_offsets[b], posting_offsets[b + 1], posting_offsets[other]
     if posting_offsets[other + 1] - at != end - begin:
         return False
-    for k in range(end - begin):
-        if posting_rows[uint64(begin + k)] != posting_rows[uint64(at + k)]:
-            return False
-    return True
+    n_same = 0
+    while begin + n_same < end and posting_rows[uint64(begin + n_same)] == posting_rows[uint64(at + n_same)]:
+        n_same += 1
+    return begin + n_same == end
 
 
 @kernel(int64(IN[int64], IN[int32], int64, IN[int32], OUT[int32], OUT[int32]))
