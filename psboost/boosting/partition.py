@@ -83,92 +83,101 @@ class RowPartition:
         return begin, end
 
     def split(
-        self, splits: list[tuple[int, int, int]], bits: np.ndarray, left_bits: list[int], *, listed=(), last=False
-    ) -> None:
+        self, splits: list[tuple[int, int, int]], bits: np.ndarray, left_bits: list[int], *, listed=(), last=False,
+        fill: Callable[[slice], None] | None = None,
+    ) -> None:  # fmt: skip
         """Moves the rows of each (node, left, right) to the children.
 
         bits       uint64: a bitvector of all the shard's rows
         left_bits  for each split, the bit of the rows that go left
         listed     the children whose `rows` will be asked for
         last       whether the children are leaves
+        fill       called first, by chunks of rows: makes their bits, while `members` are as before
         """
         members, large, small = self.members, [], []
         for (node, *children), left_bit in zip(splits, left_bits, strict=True):
             if node in members.places:
-                large.append((members.places.pop(node), -1 if last else self._free.pop(), left_bit, *children))
+                large.append((members.places[node], -1 if last else self._free.pop(), left_bit, *children))
             else:
-                small.append((*members.spans.pop(node), left_bit, *children))
+                small.append((*members.spans[node], left_bit, *children))
         of_large, of_small = _table(large), _table(small)
+        work = self._number_members if last else self._split_members
+
+        def fill_and_work(chunk: tuple[int, int]) -> list[int]:
+            if fill is not None:
+                fill(slice(64 * chunk[0], min(64 * chunk[1], self._n_rows)))
+            return work(of_large, chunk, bits)
+
+        sizes = list(self._side_by_side(fill_and_work, self._chunks))
+        for node, *_ in splits:
+            members.places.pop(node, None)
+            members.spans.pop(node, None)
         if last:
-            self._number(of_large, of_small, bits)
+            kernels.number_lists(of_small, bits, self._rows, self.node_of_row)
             return
         middles = np.empty(len(small), np.int64)
         kernels.split_lists(of_small, bits, self._rows, self._spare, middles)
         for (begin, end, _, left, right), middle in zip(small, middles.tolist(), strict=True):
             members.spans[left], members.spans[right] = (begin, middle), (middle, end)
         placed = [pair for place, right_place, _, *pair in large for pair in zip(pair, (place, right_place), strict=True)]
-        self._place(placed, self._split_members(of_large, bits), set(listed))
+        self._place(placed, sizes, set(listed))
 
     def finish(self) -> None:
         """The tree is grown: what is left are leaves."""
         large = [(place, -1, 1, node, node) for node, place in self.members.places.items()]
         small = [(*span, 1, node, node) for node, span in self.members.spans.items()]
-        self._number(_table(large), _table(small), self._words[0])
+        of_large, of_small, any_bits = _table(large), _table(small), self._words[0]
+        if large:
+            list(self._side_by_side(lambda chunk: self._number_members(of_large, chunk, any_bits), self._chunks))
+        kernels.number_lists(of_small, any_bits, self._rows, self.node_of_row)
 
-    def _number(self, large: np.ndarray, small: np.ndarray, bits: np.ndarray) -> None:
-        def write(chunk: tuple[int, int]) -> None:
-            kernels.number_members(large, *chunk, bits, self._words, self.node_of_row)
+    def _number_members(self, table: np.ndarray, chunk: tuple[int, int], bits: np.ndarray) -> list[int]:
+        kernels.number_members(table, *chunk, bits, self._words, self.node_of_row)
+        return []
 
-        if len(large):
-            list(self._side_by_side(write, self._chunks))
-        kernels.number_lists(small, bits, self._rows, self.node_of_row)
-
-    def _split_members(self, table: np.ndarray, bits: np.ndarray) -> list[list[int]]:
-        """How many rows of each chunk go left by the first split, and right, and so on."""
-
-        def split(chunk: tuple[int, int]) -> list[int]:
-            counts = np.empty((len(table), 2), np.int64)
-            kernels.split_members(table, *chunk, bits, self._words, counts)
-            return counts.reshape(-1).tolist()
-
-        return list(self._side_by_side(split, self._chunks)) if len(table) else [[] for _ in self._chunks]
+    def _split_members(self, table: np.ndarray, chunk: tuple[int, int], bits: np.ndarray) -> list[int]:
+        """How many rows of the chunk go left by the first split, and right, and so on."""
+        counts = np.empty((len(table), 2), np.int64)
+        kernels.split_members(table, *chunk, bits, self._words, counts)
+        return counts.reshape(-1).tolist()
 
     def _place(self, children: list[tuple[int, int]], sizes: list[list[int]], listed: set[int]) -> None:
         """Each (child, place) keeps its place, or becomes a list; of those `listed` the training rows are listed in any
         case. `sizes`: of each chunk, how many rows the children have."""
-        due, small = [], []
+        end, end_of_large, small, due = self._end, self._n_rows, [], []
         for (child, place), *of_chunks in zip(children, *sizes, strict=True):
-            if sum(of_chunks) <= self._n_words:
-                small.append((child, place, of_chunks))
+            size = sum(of_chunks)
+            if size <= self._n_words:
+                small.append((child, place, self._n_rows, end, of_chunks))
                 self._free.append(place)
+                end += size
                 continue
             self.members.places[child] = place
             if child in listed:
-                due.append((child, place, of_chunks))
-        self.members.spans.update(self._list(small, self._n_rows, self._end))
-        self._end += sum(sum(of_chunks) for *_, of_chunks in small)
-        self._listed = self._list(due, self._n_train, self._n_rows)
+                due.append((child, place, self._n_train, end_of_large, of_chunks))
+                end_of_large += size
+        spans = self._list(small + due)
+        self.members.spans.update(spans[: len(small)])
+        self._listed, self._end = dict(spans[len(small) :]), end
 
-    def _list(
-        self, children: list[tuple[int, int, list[int]]], n_rows: int, end: int
-    ) -> dict[int, tuple[int, int]]:
-        """Lists the rows below n_rows of each (child, place, its rows in each chunk), from `end` on; returns where."""
+    def _list(self, children: list[tuple[int, int, int, int, list[int]]]) -> list[tuple[int, tuple[int, int]]]:
+        """Lists the rows of each (child, place, the first row that is none, where they begin, its rows in each chunk);
+        returns each child, and where its rows begin and end."""
         if not children:
-            return {}
+            return []
         lists = np.empty((len(self._chunks), len(children), kernels.N_LIST_FIELDS), np.int64)
-        for i, (_, place, of_chunks) in enumerate(children):
+        for i, (_, place, n_rows, begin, of_chunks) in enumerate(children):
             for c, size in enumerate(of_chunks):
-                lists[c, i] = place, end, end + size
-                end += size
+                lists[c, i] = place, n_rows, begin, begin + size
+                begin += size
 
         def write(chunk: tuple[int, int], of_chunk: np.ndarray) -> None:
-            kernels.list_members(of_chunk, *chunk, n_rows, self._words, self._rows)
+            kernels.list_members(of_chunk, *chunk, self._words, self._rows)
 
-        begins = lists[0, :, kernels.LIST_BEGIN].tolist()
-        sizes = -lists[:, :, kernels.LIST_BEGIN].sum(axis=0)
         list(self._side_by_side(write, self._chunks, lists))
-        sizes += lists[:, :, kernels.LIST_END].sum(axis=0)
-        return {child: (at, at + n) for (child, *_), at, n in zip(children, begins, sizes.tolist(), strict=True)}
+        begins, ends = lists[:, :, kernels.LIST_BEGIN], lists[:, :, kernels.LIST_END]
+        spans = zip(begins[0].tolist(), (begins[0] + (ends - begins).sum(axis=0)).tolist(), strict=True)
+        return [(child, span) for (child, *_), span in zip(children, spans, strict=True)]
 
 
 def _table(splits: list[tuple[int, ...]]) -> np.ndarray:

@@ -75,6 +75,8 @@ def best_of(proposals: list) -> Proposals:
     for other in proposals:
         if (other.gains.shape, other.fields.shape) != (shape[:1], shape):
             raise ProtocolError(f"proposals of shapes {other.gains.shape} and {other.fields.shape}, expected {shape}")
+        if (other.gains.dtype, other.fields.dtype) != (np.float64, np.int64):
+            raise ProtocolError(f"proposals of {other.gains.dtype} and {other.fields.dtype}, expected float64 and int64")
     best = Proposals(first.gains.copy(), first.fields.copy()) if others else Proposals(first.gains, first.fields)
     for other in others:
         kernels.keep_better(other.fields, other.gains, best.fields, best.gains)
@@ -111,28 +113,17 @@ def choose_splits(
     cut_points  of each feature shard
     last        whether the children will be leaves
     """
-    chosen = np.flatnonzero(np.isfinite(best.gains))
-    found = best.fields[chosen]
-    alike = slice(kernels.SHARD, kernels.DEFAULT_LEFT + 1)  # columns of proposals and of splits
-    thresholds = np.array([cut_points[s].cut(local, bin_) for s, local, bin_, _ in found[:, alike].tolist()], np.float32)
-    left_sums = found[:, kernels.LEFT_GRAD : kernels.LEFT_HESS + 1]
-    right_sums = found[:, kernels.NODE_GRAD : kernels.NODE_HESS + 1] - left_sums
-    build_left = left_sums[:, 1] <= right_sums[:, 1]
-    fields = np.empty((len(chosen), kernels.N_SPLIT), np.int32)
-    fields[:, kernels.NODE] = np.array(open_nodes, np.int32)[chosen]
-    fields[:, alike] = found[:, alike]
-    is_missing = zeros.unstored_is_missing(rule)
-    fields[:, kernels.UNSTORED_LEFT] = found[:, kernels.DEFAULT_LEFT] if is_missing else thresholds > 0
-    fields[:, kernels.BUILD_LEFT] = build_left
-    return Splits(
-        fields=fields,
-        last=last,
-        features=found[:, kernels.FEATURE],
-        thresholds=thresholds,
-        gains=best.gains[chosen],
-        left_sums=left_sums,
-        built_sums=np.where(build_left[:, None], left_sums, right_sums),
+    n_open = len(open_nodes)
+    fields, features, gains = np.empty((n_open, kernels.N_SPLIT), np.int32), np.empty(n_open, np.int64), np.empty(n_open)
+    left_sums, built_sums = np.empty((2, n_open, 2), np.int64)
+    n = kernels.choose(
+        best.gains, best.fields, np.array(open_nodes, np.int64), fields, features, gains, left_sums, built_sums
     )
+    alike = fields[:n, kernels.SHARD : kernels.DEFAULT_LEFT + 1]  # columns of proposals and of splits
+    thresholds = np.array([cut_points[s].cut(local, bin_) for s, local, bin_, _ in alike.tolist()], np.float32)
+    is_missing = zeros.unstored_is_missing(rule)
+    fields[:n, kernels.UNSTORED_LEFT] = fields[:n, kernels.DEFAULT_LEFT] if is_missing else thresholds > 0
+    return Splits(fields[:n], last, features[:n], thresholds, gains[:n], left_sums[:n], built_sums[:n])
 
 
 class SplitFinder:

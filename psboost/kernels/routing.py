@@ -146,20 +146,20 @@ def split_members(splits, first, last, bits, members, counts):
         counts[s, 0], counts[s, 1] = n_left, n_right
 
 
-# lists (int64, one a row): where members stand, and the room for their rows, begin .. end.
-LIST_PLACE, LIST_BEGIN, LIST_END, N_LIST_FIELDS = range(4)
+# lists (int64, one a row): where members stand; a row above those to be listed; and the room for these, begin .. end.
+LIST_PLACE, LIST_ABOVE, LIST_BEGIN, LIST_END, N_LIST_FIELDS = range(5)
 
 
-@kernel(void(OUT2[int64], int64, int64, int64, IN2[uint64], OUT[int32]))
-def list_members(lists, first, last, n_rows, members, rows):
-    """For each of `lists`: writes the members, of words first .. last, that are below n_rows to rows[begin:end], and sets
-    end to where they end."""
+@kernel(void(OUT2[int64], int64, int64, IN2[uint64], OUT[int32]))
+def list_members(lists, first, last, members, rows):
+    """Writes which members of words first .. last are to be listed, of each of `lists`, to rows[begin:end], and sets end."""
     for k in range(len(lists)):
-        place, at, room_end = uint64(lists[k, LIST_PLACE]), uint64(lists[k, LIST_BEGIN]), uint64(lists[k, LIST_END])
+        place, n_rows = uint64(lists[k, LIST_PLACE]), uint64(lists[k, LIST_ABOVE])
+        at, room_end = uint64(lists[k, LIST_BEGIN]), uint64(lists[k, LIST_END])
         for w in range(uint64(first), uint64(last)):
             word, base = members[place, w], w << _6
-            if base + _64 > uint64(n_rows):
-                word &= (_1 << (uint64(n_rows) - base)) - _1 if base < uint64(n_rows) else _0
+            if base + _64 > n_rows:
+                word &= (_1 << (n_rows - base)) - _1 if base < n_rows else _0
             end = at + count_ones(word)
             # Four at once, wanted or not, without a branch to guess for each: half the time where a word has a few members.
             while at < end and at + _4 <= room_end:

@@ -336,3 +336,29 @@ def keep_better(proposals, gains, best, best_gains):
             best_gains[i] = gains[i]
             for column in range(N_PROPOSED):  # one by one: an array at once takes two seconds to compile
                 best[i, column] = proposals[i, column]
+
+
+@kernel(int64(IN[float64], IN2[int64], IN[int64], OUT2[int32], OUT[int64], OUT[float64], OUT2[int64], OUT2[int64]))
+def choose(gains, proposals, open_nodes, splits, features, split_gains, left_sums, built_sums):
+    """Writes the splits that the open nodes' `proposals` come to, of those that have a finite gain; returns how many.
+
+    splits                 but for UNSTORED_LEFT  # OUT
+    features, split_gains  FEATURE and gain of each  # OUT
+    left_sums, built_sums  (n, 2): sums of grad and hess of its left child, and of the lighter one, which is built  # OUT
+    """
+    n = 0
+    for i in range(len(gains)):
+        if not np.isfinite(gains[i]):
+            continue
+        grad, hess = proposals[i, LEFT_GRAD], proposals[i, LEFT_HESS]
+        right_grad, right_hess = proposals[i, NODE_GRAD] - grad, proposals[i, NODE_HESS] - hess
+        build_left = hess <= right_hess
+        splits[n, NODE], splits[n, BUILD_LEFT] = open_nodes[i], build_left
+        for column in range(SHARD, DEFAULT_LEFT + 1):
+            splits[n, column] = proposals[i, column]
+        features[n], split_gains[n] = proposals[i, FEATURE], gains[i]
+        left_sums[n, 0], left_sums[n, 1] = grad, hess
+        built_sums[n, 0] = grad if build_left else right_grad
+        built_sums[n, 1] = hess if build_left else right_hess
+        n += 1
+    return n

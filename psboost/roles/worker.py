@@ -251,11 +251,11 @@ class Worker(Role):
             leaves += [node for node in frontier.open if node not in split]
             if not nodes:
                 break
-            bits = yield from self._route(tree, level, splits)
+            bits, clear = yield from self._route(tree, level, splits)
             children, positions = frontier.children(nodes), frontier.positions(nodes)
             build = [left if is_left else right for (_, left, right), is_left in zip(children, build_left, strict=True)]
             with self.stage("route"):
-                self._partition.split(children, bits, unstored_left, listed=build, last=bool(splits.last))
+                self._partition.split(children, bits, unstored_left, listed=build, last=bool(splits.last), fill=clear)
             frontier = frontier.split(nodes)
             if splits.last:
                 leaves += frontier.open
@@ -283,11 +283,16 @@ class Worker(Role):
     # --- routing
 
     def _route(self, tree: int, level: int, splits: AnySplits):
-        """The rows' bitvector: of its own splits and, as its peers send theirs, of those of all feature shards."""
+        """The rows' bitvector: of its own splits and, as its peers send theirs, of those of all feature shards. And what
+        fills it (RowPartition.split), where there are no peers to send it to; else it is full."""
+        with self.stage("route"):
+            bits, clear = self._bits(splits)
+        if not self._peers:
+            return bits, clear
         owners = set(splits.fields[:, SHARD].tolist())
         with self.stage("route"):
-            bits = self._bits(splits)
-        if self._c in owners and self._peers:
+            self._all(clear, chunks_of(self._n_rows, self._job.n_threads))
+        if self._c in owners:
             with self.stage("encode"):
                 form, packed = pack_bitvector(bits, self._n_rows)
             message = PushBitvectors(tree=tree, level=level, form=form, bits=packed)
@@ -298,10 +303,11 @@ class Worker(Role):
         with self.stage("route"):
             for message in pushed:
                 bits &= unpack_bitvector(message.form, message.bits, self._n_rows)
-        return bits
+        return bits, None
 
-    def _bits(self, splits: AnySplits) -> np.ndarray:
-        """The bitvector of the worker's own splits: 0 for a row that one sends away from its node's default child."""
+    def _bits(self, splits: AnySplits) -> tuple[np.ndarray, Callable[[slice], None]]:
+        """A bitvector of ones, and what clears the bits of rows, in whole words, that one of the worker's own splits sends
+        away from its node's default child."""
         bits = ones(self._n_rows)
         leaving = [part.leaving(splits) for part in self._parts]
 
@@ -309,8 +315,7 @@ class Worker(Role):
             for part, of_part in zip(self._parts, leaving, strict=True):
                 part.block.clear_bits(of_part, rows, self._partition.members, bits)
 
-        self._all(clear, chunks_of(self._n_rows, self._job.n_threads))  # each writes words of its own
-        return bits
+        return bits, clear
 
     # --- the end of a tree
 

@@ -56,6 +56,12 @@ def test_proposals_that_do_not_fit_each_other_are_refused(n_gains, shape):
         best_of([good, Proposals(np.zeros(n_gains), np.zeros(shape, np.int64))])
 
 
+@pytest.mark.parametrize(("gains", "fields"), [(np.float32, np.int64), (np.float64, np.int32)])
+def test_proposals_of_other_types_are_refused(gains, fields):
+    with pytest.raises(ProtocolError, match="proposals of .*, expected float64 and int64"):
+        best_of([Proposals(np.zeros(3, gains), np.zeros((3, N_PROPOSED), fields))])
+
+
 def make_range(ids, n_bins, zeros):
     """A FeatureRange; zeros = [(zero_bin, nan_bin)]."""
     pairs = [[-1 if b is None else b for b in pair] for pair in zeros]

@@ -118,7 +118,7 @@ def test_split_members(benchmark):
 def test_list_members(benchmark, share):
     mine = np.random.default_rng(2).random(N_ROWS // 64 * 64) < share
     members, rows = np.packbits(mine, bitorder="little").view(np.uint64)[None], np.empty(np.count_nonzero(mine), np.int32)
-    benchmark(lambda: routing.list_members(np.array([[0, 0, len(rows)]]), 0, N_ROWS // 64, N_ROWS, members, rows))
+    benchmark(lambda: routing.list_members(np.array([[0, N_ROWS, 0, len(rows)]]), 0, N_ROWS // 64, members, rows))
 
 
 @pytest.mark.parametrize("way", ["encode", "decode"])

@@ -149,10 +149,10 @@ def test_members_are_split_listed_and_numbered(kernels, shard, default_is_left, 
         kernels.number_members(splits, *part, words, members, numbers)
         kernels.split_members(splits, *part, words, members, of_part)
         n_left = int(of_part[0, 0])
-        lists = np.array([[1, n_listed, n_listed + n_left]], np.int64)
-        kernels.list_members(lists, *part, n_train, members, listed)
-        assert n_listed <= lists[0, 2] <= n_listed + n_left
-        n_listed = int(lists[0, 2])
+        lists = np.array([[1, n_train, n_listed, n_listed + n_left]], np.int64)
+        kernels.list_members(lists, *part, members, listed)
+        assert n_listed <= lists[0, kernels.LIST_END] <= n_listed + n_left
+        n_listed = int(lists[0, kernels.LIST_END])
     assert members.tolist() == [others.tolist(), words_of([r in left for r in range(n_rows)]).tolist(),
                                 words_of([r in right for r in range(n_rows)]).tolist()]  # fmt: skip
     assert counts.sum(axis=0).tolist() == [[len(left), len(right)]]
