@@ -160,6 +160,10 @@ class CsrSource(_RowSource):
         borders = [begin, *inner.tolist(), end]
         return list(zip(borders[:-1], borders[1:], strict=True))
 
+    def _most_cells(self, span):
+        begin, end = span
+        return int(self._indptr[end] - self._indptr[begin])
+
     def _cells(self, span) -> Iterator[Cells]:
         row, end = span
         first = True

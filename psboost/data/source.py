@@ -131,6 +131,10 @@ class Source(ABC):
     def _cells(self, span: tuple[int, int]) -> Iterator[Cells]:
         """The rows of a span, piece by piece, in order; at least one piece. Raises DataError."""
 
+    def _most_cells(self, span: tuple[int, int]) -> int:
+        """How many cells a span stores at most; 0 if nobody knows before they are read."""
+        return 0
+
     def pieces(self, span: tuple[int, int]) -> Iterator[Cells | DenseCells]:
         """The rows of `span` as they are stored, piece by piece, in order; at least one piece. Raises DataError."""
         return self._cells(span)
@@ -177,8 +181,9 @@ class Source(ABC):
         keep  int64, distinct columns in the caller's order
         """
         lookup = None if keep is None else _Lookup(np.ascontiguousarray(keep, np.int64))
-        columns = _Growing(np.int64 if lookup is None else np.int32)
-        values = _Growing(np.float32)
+        n_expected = self._most_cells(span)
+        columns = _Growing(np.int64 if lookup is None else np.int32, n_expected)
+        values = _Growing(np.float32, n_expected)
         indptrs = [np.zeros(1, np.int64)]
         pieces = []
         for cells in self._cells(span):
@@ -290,10 +295,14 @@ def _without_values(cells: Cells) -> Cells:
 
 
 class _Growing:
-    """A 1-d array that grows at its end, in place where the system can: `n` of its entries are taken."""
+    """A 1-d array that grows at its end, in place where the system can: `n` of its entries are taken.
 
-    def __init__(self, dtype):
-        self._array = np.empty(0, dtype)
+    Room for n_expected is there from the start: the system gives it in larger pages than what is added, and what nobody
+    writes to takes no memory.
+    """
+
+    def __init__(self, dtype, n_expected: int):
+        self._array = np.empty(n_expected, dtype)
         self.n = 0
 
     def room(self, n_entries):
