@@ -100,8 +100,15 @@ def saved(forest, folder):
     return path.read_bytes()
 
 
+def hold_sparse(monkeypatch, dense):
+    """Sparse data of a test are held as sparse blocks, though most of their cells are stored."""
+    if not dense:
+        monkeypatch.setattr(block, "DENSE_FILL", 2.0)
+
+
 @pytest.mark.parametrize("case", CASES)
-def test_places(case, tmp_path):
+def test_places(case, tmp_path, monkeypatch):
+    hold_sparse(monkeypatch, CASES[case].get("dense"))
     arguments = problem(**CASES[case]) | {"num_boost_round": 3, "seed": 11}
     first = psboost.train(**arguments, transport="memory")
     expected = saved(first, tmp_path)
@@ -120,8 +127,9 @@ def test_places(case, tmp_path):
 
 @pytest.mark.parametrize("max_depth", [12, 0])
 @pytest.mark.parametrize("dense", [False, True])
-def test_deep_trees(max_depth, dense, tmp_path):
+def test_deep_trees(max_depth, dense, tmp_path, monkeypatch):
     """More leaves than a word has bits."""
+    hold_sparse(monkeypatch, dense)
     sizes = {"n_rows": 700, "n_features": 12}
     arguments = problem(dense, **sizes, max_depth=max_depth, min_child_weight=0, reg_lambda=0.01)
     flipped = np.random.default_rng(7).random(700) < 0.2
@@ -135,7 +143,8 @@ def test_deep_trees(max_depth, dense, tmp_path):
 
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("grid", [(7, 1), (1, 7), (7, 2), (2, 9), (8, 8)])
-def test_more_workers_than_rows_or_features(grid, dense, tmp_path):
+def test_more_workers_than_rows_or_features(grid, dense, tmp_path, monkeypatch):
+    hold_sparse(monkeypatch, dense)
     arguments = problem(dense, n_rows=5, n_features=3, min_child_weight=0, evals=True) | {"num_boost_round": 3}
     expected = saved(psboost.train(**arguments, transport="memory"), tmp_path)
     for servers in (1, 4):
@@ -147,8 +156,9 @@ def test_more_workers_than_rows_or_features(grid, dense, tmp_path):
 
 @pytest.mark.parametrize("given", ["mapper", "exact"])
 @pytest.mark.parametrize("dense", [False, True])
-def test_features_of_many_values(given, dense, tmp_path):
+def test_features_of_many_values(given, dense, tmp_path, monkeypatch):
     """More distinct values than bins: with the first run's cut points, or exact ones."""
+    hold_sparse(monkeypatch, dense)
     rng = np.random.default_rng(4)
     arguments = problem(dense, n_rows=200, max_bin=8, sketch="exact" if given == "exact" else "kll")
     shift = rng.normal(size=(200, 8)).astype(np.float32)
@@ -379,7 +389,7 @@ def test_evaluation_rows_of_wide_blocks_are_in_no_histogram(grid, tmp_path):
 )
 def test_bins_of_the_same_rows_are_sent_once(case, leaves_out, tmp_path, monkeypatch):
     """Most values are a bin of their own, so a row's bins are twins: roots are sent without them, but with the first."""
-    monkeypatch.setattr(block, "DENSE_FILL", 2.0)
+    hold_sparse(monkeypatch, dense=False)
     sums, right = [], Elders.sum
     monkeypatch.setattr(Elders, "sum", lambda elders, *args: sums.append(elders) or right(elders, *args))
     arguments = problem(n_values=10**6, n_features=60, **case) | {"num_boost_round": 5, "seed": 3}
