@@ -2,10 +2,24 @@
 
 import numpy as np
 
-from experiments.common.style import BLACK, BLUE, GREEN, ORANGE, PINK, RED, SHAPE_NAMES, SKY, in_bytes, legend_above, panels
+from experiments.common.style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    ORANGE,
+    PINK,
+    RED,
+    SHAPE_NAMES,
+    SKY,
+    YELLOW,
+    in_bytes,
+    legend_above,
+    panels,
+)
 
 COLOURS = {
-    "dense": ORANGE, "csr": PINK, "packed": SKY, "without dead features": BLUE, "8 bits": GREEN, "4 bits": RED,
+    "dense": ORANGE, "csr": PINK, "packed": SKY, "without dead features": BLUE,
+    "without twins": YELLOW, "8 bits": GREEN, "4 bits": RED,
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@
     csr                     the paper's sparse arrays, of every feature that the rows of the node store
     packed                  the same histograms in psboost's codec
     without dead features   only those of features that can still be split (design D3), and the bits that say which these are
+    without twins           roots, but for the first one, only with the first of bins that hold the same rows
     8 bits, 4 bits          the same with coarser gradients; all before have 16 bits
 
 With every step but dense goes the entropy of its messages: each its gaps between bins, its sums of gradients and its sums of
@@ -12,7 +13,7 @@ hessians, under their own counts. Nobody can decode at that, the counts themselv
 All bytes are those of a tree, of array contents: what frames messages is not in them.
 """
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 
@@ -21,25 +22,26 @@ from experiments.common.plan import Settings
 from experiments.common.training import grid_of, test_auc, train, watched
 from experiments.speed.order0 import entropy_bytes, gaps_of
 from psboost.boosting.living import LivingFeatures
-from psboost.roles import dealing
+from psboost.roles import block_worker, dealing
 from psboost.roles.block_worker import BlockWorker
 from psboost.wire.histogram_codecs import decode_histograms
 from psboost.wire.messages import ApplySplits, ProposeSplits, PushHistograms
 
 STEPS = {
-    "dense": {"codec": "packed", "grad_bits": 16, "all": True},
-    "csr": {"codec": "csr", "grad_bits": 16, "all": True},
-    "packed": {"codec": "packed", "grad_bits": 16, "all": True},
-    "without dead features": {"codec": "packed", "grad_bits": 16, "all": False},
-    "8 bits": {"codec": "packed", "grad_bits": 8, "all": False},
-    "4 bits": {"codec": "packed", "grad_bits": 4, "all": False},
+    "dense": {"codec": "packed", "grad_bits": 16, "all": True, "twins": True},
+    "csr": {"codec": "csr", "grad_bits": 16, "all": True, "twins": True},
+    "packed": {"codec": "packed", "grad_bits": 16, "all": True, "twins": True},
+    "without dead features": {"codec": "packed", "grad_bits": 16, "all": False, "twins": True},
+    "without twins": {"codec": "packed", "grad_bits": 16, "all": False, "twins": False},
+    "8 bits": {"codec": "packed", "grad_bits": 8, "all": False, "twins": False},
+    "4 bits": {"codec": "packed", "grad_bits": 4, "all": False, "twins": False},
 }
 MANY_BINS = np.array([0, 2**31 - 1])  # for decoding: more than any message has
 
 
 def measure(settings: Settings, data: Data) -> list[dict]:
     step = dict(STEPS[settings["step"]])
-    everything = step.pop("all")
+    everything, with_twins = step.pop("all"), step.pop("twins")
     sent = {"histograms_bytes": 0, "flags_bytes": 0, "entropy_bytes": 0.0}
 
     def count(arrays) -> None:
@@ -51,10 +53,11 @@ def measure(settings: Settings, data: Data) -> list[dict]:
     def see(sender, receiver, message, payload) -> None:
         if isinstance(message, PushHistograms):
             count(message.arrays)
+            sent["histograms_bytes"] += message.twins.nbytes
         elif isinstance(message, ProposeSplits | ApplySplits):
             sent["flags_bytes"] += sum(array.nbytes for array in message.living)
 
-    with of_all_features(count) if everything else watched(see):
+    with of_all_features(count) if everything else watched(see), all_twins_sent() if with_twins else nullcontext():
         forest = train(settings | step, data, own=("step",))
     if settings["step"] == "dense":
         dense = forest.report["dense"]
@@ -63,6 +66,16 @@ def measure(settings: Settings, data: Data) -> list[dict]:
     if settings["step"] in ("dense", "csr"):
         row["entropy_bytes"] = ""  # not asked
     return [row | {"auc": test_auc(forest, data)}]
+
+
+@contextmanager
+def all_twins_sent():
+    """No bins are left out for holding the same rows as others."""
+    before, block_worker.MANY_TWINS = block_worker.MANY_TWINS, 2.0
+    try:
+        yield
+    finally:
+        block_worker.MANY_TWINS = before
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from psboost.wire.packing import pack_integers, unpack_living
 # Bytes of a message, two milliseconds on a link of 1 Gbit/s: it is sent while the next one is packed. Smaller ones go
 # together: where roles share cores, who gets the first would take the core that packs the second.
 _LARGE = 1 << 18
-_MANY_TWINS = 0.25  # of a root's bins: fewer are not worth a second way
+MANY_TWINS = 0.25  # of a root's bins: fewer are not worth a second way
 _NO_TWINS = np.empty(0, np.uint8)
 
 
@@ -131,7 +131,7 @@ class BlockWorker(Worker):
         where = [part.block for part in parts], first_bins.tolist(), bins
         numbers = self._all(number_elders, *where)
         n_bins = sum(map(len, bins))
-        if n_bins - sum(int(own.max(initial=-1)) + 1 for own in numbers) <= _MANY_TWINS * n_bins:
+        if n_bins - sum(int(own.max(initial=-1)) + 1 for own in numbers) <= MANY_TWINS * n_bins:
             return nothing
         self._elders = self._all(lambda *of_server: Elders(*of_server, self._n_train), *where, numbers)
         return [pack_integers(own) for own in numbers]
