@@ -53,7 +53,7 @@ def measure(settings: Settings, data: Data) -> list[dict]:
     def see(sender, receiver, message, payload) -> None:
         if isinstance(message, PushHistograms):
             count(message.arrays)
-            sent["histograms_bytes"] += message.twins.nbytes
+            sent["histograms_bytes"] += sum(array.nbytes for array in message.twins)
         elif isinstance(message, ProposeSplits | ApplySplits):
             sent["flags_bytes"] += sum(array.nbytes for array in message.living)
 

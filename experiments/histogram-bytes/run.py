@@ -39,7 +39,7 @@ def measure(settings: Settings, data: Data) -> list[dict]:
     def see(sender, receiver, message, payload) -> None:
         key = sender, message.level, message.tree
         if isinstance(message, PushHistograms):
-            sent[key] += sum(array.nbytes for array in (*message.arrays, message.twins))
+            sent[key] += sum(array.nbytes for array in (*message.arrays, *message.twins))
             n_nodes[key] = len(message.totals)
         elif isinstance(message, ReduceHistograms | ShareHistograms):
             sent[key] += payload

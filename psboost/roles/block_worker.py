@@ -23,7 +23,6 @@ from psboost.wire.packing import pack_integers, unpack_living
 # together: where roles share cores, who gets the first would take the core that packs the second.
 _LARGE = 1 << 18
 MANY_TWINS = 0.25  # of a root's bins: fewer are not worth a second way
-_NO_TWINS = np.empty(0, np.uint8)
 
 
 class BlockWorker(Worker):
@@ -92,7 +91,7 @@ class BlockWorker(Worker):
         with self.stage("build"):
             rows = self._rows_of(nodes)
             built = self._build_root(rows) if level == 0 and self._elders else self._build_all(rows, positions)
-            twins = self._find_twins(built) if level == 0 and self._elders is None else [_NO_TWINS] * len(built)
+            twins = self._find_twins(built) if level == 0 and self._elders is None else [()] * len(built)
         encoded = self._side_by_side(partial(self._encode, level), built, range(self._job.n_servers))
         held: list[tuple[str, PushHistograms]] = []
         for server, arrays, of_server in zip(self._job.servers, encoded, twins, strict=True):
@@ -115,12 +114,12 @@ class BlockWorker(Worker):
         [total] = rows.totals.tolist()
         return self._all(lambda elders: elders.sum(self._gradients.packed, Total(*total)), self._elders)
 
-    def _find_twins(self, built: list[Histograms]) -> list[np.ndarray]:
+    def _find_twins(self, built: list[Histograms]) -> list[tuple[np.ndarray, ...]]:
         """Which bins of the first root, `built` for each server, are twins, as they are sent; decides on the roots to come.
 
         The paper's codec goes without them; and so do weights of 0, as whose rows may be missing in a root.
         """
-        self._elders, nothing = [], [_NO_TWINS] * len(built)
+        self._elders, nothing = [], [()] * len(built)
         if self._job.codec != "packed" or not self._gradients.all_have_hess:
             return nothing
         if not all(isinstance(part.block, SparseBlock) for part in self._parts):
@@ -134,7 +133,7 @@ class BlockWorker(Worker):
         if n_bins - sum(int(own.max(initial=-1)) + 1 for own in numbers) <= MANY_TWINS * n_bins:
             return nothing
         self._elders = self._all(lambda *of_server: Elders(*of_server, self._n_train), *where, numbers)
-        return [pack_integers(own) for own in numbers]
+        return [(pack_integers(own),) for own in numbers]
 
     def _send_all(self, held: list[tuple[str, PushHistograms]]) -> None:
         for server, message in held:

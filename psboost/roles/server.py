@@ -136,7 +136,7 @@ class Server(Role):
                 sent = decode_histograms(message.codec, message.arrays, offsets, self._without_twins)
                 return first, self._twins[worker].spread(sent, self._merger.entries), message.totals
             held = decode_histograms(message.codec, message.arrays, offsets, self._merger.entries)
-            if len(message.twins):
+            for numbers in message.twins:
                 [bins, *_] = held.node(0)
-                self._twins[worker] = Twins.of(bins, unpack_integers(message.twins, len(bins)))
+                self._twins[worker] = Twins.of(bins, unpack_integers(numbers, len(bins)))
         return first, held, message.totals

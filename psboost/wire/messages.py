@@ -207,14 +207,14 @@ class PushHistograms(Message):
     row shard; the last says whether the server may add grads and hesses as one integer. `arrays` hold the histograms in the
     form that `codec` names (wire/histogram_codecs.py).
 
-    `twins`, with the first root by these cut points (packed integers; none if few bins are twins): the number of each bin's
-    elder (kernels/twins.py). Whoever has sent them leaves the twins out of every root that follows.
+    `twins`, with the first root by these cut points, if many bins are twins: one array (packed integers), the number of each
+    bin's elder (kernels/twins.py). Whoever has sent it leaves the twins out of every root that follows.
     """
 
     totals: np.ndarray
     codec: str
     arrays: tuple[np.ndarray, ...]
-    twins: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint8))
+    twins: tuple[np.ndarray, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
