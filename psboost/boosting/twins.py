@@ -61,9 +61,11 @@ class Twins:
     elders: np.ndarray
 
     @staticmethod
-    def of(bins: np.ndarray, numbers: np.ndarray) -> "Twins":
-        """ProtocolError for numbers that number_elders does not give."""
-        return Twins(bins.copy(), numbers.astype(np.int32), _elders(numbers))
+    def of(whole: Histograms, numbers: np.ndarray) -> "Twins":
+        """numbers: of the bins of a root. ProtocolError for more nodes, or numbers that number_elders does not give."""
+        if whole.n_nodes != 1 or len(whole.node(0)[0]) != len(numbers):
+            raise ProtocolError(f"numbers of twins ({len(numbers)}) for another histogram than a root's")
+        return Twins(whole.node(0)[0].copy(), numbers.astype(np.int32), _elders(numbers))
 
     def spread(self, sent: Histograms, entries: Entries) -> Histograms:
         """The whole histogram, behind the other `entries`, of one without twins. ProtocolError if it is of other bins."""

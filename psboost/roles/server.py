@@ -137,6 +137,6 @@ class Server(Role):
                 return first, self._twins[worker].spread(sent, self._merger.entries), message.totals
             held = decode_histograms(message.codec, message.arrays, offsets, self._merger.entries)
             for numbers in message.twins:
-                [bins, *_] = held.node(0)
-                self._twins[worker] = Twins.of(bins, unpack_integers(numbers, len(bins)))
+                n_bins = int(held.offsets[-1] - held.offsets[0])
+                self._twins[worker] = Twins.of(held, unpack_integers(numbers, n_bins))
         return first, held, message.totals
