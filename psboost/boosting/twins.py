@@ -53,7 +53,7 @@ class Twins:
 
     bins     int32: of the whole histogram
     numbers  int32: of each bin the number of its elder
-    elders   int64: where these stand
+    elders   int32: the bins that are no twins
     """
 
     bins: np.ndarray
@@ -65,11 +65,12 @@ class Twins:
         """numbers: of the bins of a root. ProtocolError for more nodes, or numbers that number_elders does not give."""
         if whole.n_nodes != 1 or len(whole.node(0)[0]) != len(numbers):
             raise ProtocolError(f"numbers of twins ({len(numbers)}) for another histogram than a root's")
-        return Twins(whole.node(0)[0].copy(), numbers.astype(np.int32), _elders(numbers))
+        bins = whole.node(0)[0].copy()
+        return Twins(bins, numbers.astype(np.int32), bins[_elders(numbers)])
 
     def spread(self, sent: Histograms, entries: Entries) -> Histograms:
         """The whole histogram, behind the other `entries`, of one without twins. ProtocolError if it is of other bins."""
-        if sent.n_nodes != 1 or not np.array_equal(sent.node(0)[0], self.bins[self.elders]):
+        if sent.n_nodes != 1 or not np.array_equal(sent.node(0)[0], self.elders):
             raise ProtocolError("a root's histogram without twins, of other bins than before")
         begin, n_bins = entries.end, len(self.bins)
         bins, grads, hesses = (held[begin : begin + n_bins] for held in entries.room(begin, n_bins))
