@@ -256,13 +256,13 @@ def test_report(transport):
     assert report["bins"] == len(forest.bin_mapper.cuts)
 
     kinds = {
-        "DescribeRows": 4, "DealFeatures": 4, "DealRanges": 2, "PushSketches": 8, "CloseTree": 16,
+        "DescribeRows": 4, "DealFeatures": 4, "DealRanges": 2, "PushSketches": 4, "CloseTree": 16,
         "PushLeafSums": 8, "PushEvaluation": 6,
     }  # fmt: skip
     for kind, n_messages in kinds.items():
         assert report["bytes"][kind]["messages"] == n_messages
     n_levels = report["bytes"]["ProposeSplits"]["messages"] // 2
-    assert report["bytes"]["PushHistograms"]["messages"] == 8 * n_levels
+    assert report["bytes"]["PushHistograms"]["messages"] == 4 * n_levels
     assert report["bytes"]["ApplySplits"]["messages"] == 6 * n_levels
     for sums in report["bytes"].values():
         assert sums.keys() == {"messages", "payload", "wire"}

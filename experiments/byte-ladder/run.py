@@ -85,8 +85,8 @@ def of_all_features(count):
     def show(worker, tree, level, nodes, positions) -> None:
         edges = worker._range_offsets.tolist()
         every = LivingFeatures.of_root(edges[-1])
-        for server, built in enumerate(worker._build(worker._rows_of(nodes), [0] * len(nodes), [(every, edges)])):
-            count(worker._encode(level, built, server))
+        for number, built in enumerate(worker._build(worker._rows_of(nodes), [0] * len(nodes), [(every, edges)])):
+            count(worker._encode(level, built, number))
         send(worker, tree, level, nodes, positions)
 
     send, least_rows = BlockWorker._send_histograms, dealing.least_rows

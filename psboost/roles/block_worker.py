@@ -13,7 +13,7 @@ from psboost.boosting.twins import Elders, number_elders
 from psboost.data.block import SparseBlock
 from psboost.data.cut_points import CutPoints
 from psboost.kernels.splits import BUILD_LEFT
-from psboost.roles.role import COORDINATOR
+from psboost.roles.role import COORDINATOR, server_name
 from psboost.roles.worker import Worker
 from psboost.wire.histogram_codecs import Packer, encode_histograms
 from psboost.wire.messages import ApplySplits, ProposeSplits, PushHistograms, PushSketches, ShareCutPoints
@@ -28,6 +28,11 @@ MANY_TWINS = 0.25  # of a root's bins: fewer are not worth a second way
 class BlockWorker(Worker):
     """Worker (r, c) of a training by blocks: servers sum its histograms or, with one row shard, it proposes splits."""
 
+    def __init__(self, job, row_shard, feature_shard, *args, **kwargs):
+        super().__init__(job, row_shard, feature_shard, *args, **kwargs)
+        owners = job.servers_of_ranges(feature_shard) if job.merges else []
+        self._ranges_of_servers = {server_name(s): [i for i, own in enumerate(owners) if own == s] for s in owners}
+
     def _ranges_of_parts(self, range_offsets):
         offsets = range_offsets if self._job.n_threads > 1 or not self._job.merges else [0, range_offsets[-1]]
         return list(zip(offsets, offsets[1:], strict=False))
@@ -36,22 +41,23 @@ class BlockWorker(Worker):
         return None if self._job.merges else self._job.rule
 
     def _merge_sketches(self, tree, summarise):
-        job, offsets = self._job, self._range_offsets.tolist()
+        offsets = self._range_offsets.tolist()
         with self.stage("sketch"):
             sketches = self._all(summarise, list(zip(offsets, offsets[1:], strict=False)))
-        for server, held in zip(job.servers, sketches, strict=True):
-            self.send(server, PushSketches(tree=tree, sketches=held.to_arrays()))
+        for server, ranges in self._ranges_of_servers.items():
+            arrays = tuple(array for i in ranges for array in sketches[i].to_arrays())
+            self.send(server, PushSketches(tree=tree, sketches=arrays))
         del sketches
-        shared = yield from self.gather(ShareCutPoints, job.servers, tree=tree)
+        shared = yield from self.gather(ShareCutPoints, self._ranges_of_servers, tree=tree)
         return CutPoints.join([CutPoints.from_arrays(message.cut_points) for message in shared])
 
     def _use_cut_points(self, columns, cut_points):
         super()._use_cut_points(columns, cut_points)
         if self._job.merges:
             ranges = pairwise(self._range_offsets.tolist())
-            self._packers = [Packer() for _ in self._job.servers]
-            self._offsets_of_servers = [self._bin_offsets[b : e + 1] - self._bin_offsets[b] for b, e in ranges]
-            self._elders: list[Elders] | None = None  # of each server's range; none: all bins are sent; None: not known yet
+            self._offsets_of_ranges = [self._bin_offsets[b : e + 1] - self._bin_offsets[b] for b, e in ranges]
+            self._packers = [Packer() for _ in self._offsets_of_ranges]
+            self._elders: list[Elders] | None = None  # of each range; none: all bins are sent; None: not known yet
 
     def _start_growing(self, steps):
         if self._job.merges:
@@ -92,30 +98,32 @@ class BlockWorker(Worker):
             rows = self._rows_of(nodes)
             built = self._build_root(rows) if level == 0 and self._elders else self._build_all(rows, positions)
             twins = self._find_twins(built) if level == 0 and self._elders is None else [()] * len(built)
-        encoded = self._side_by_side(partial(self._encode, level), built, range(self._job.n_servers))
+        encoded = iter(self._side_by_side(partial(self._encode, level), built, range(len(built))))
         held: list[tuple[str, PushHistograms]] = []
-        for server, arrays, of_server in zip(self._job.servers, encoded, twins, strict=True):
+        for server, ranges in self._ranges_of_servers.items():
+            arrays = tuple([array for _ in ranges for array in next(encoded)])
             message = PushHistograms(
-                tree=tree, level=level, totals=rows.totals, codec=self._job.codec, arrays=arrays, twins=of_server
-            )
+                tree=tree, level=level, totals=rows.totals, codec=self._job.codec, arrays=arrays,
+                twins=tuple([array for i in ranges for array in twins[i]]),
+            )  # fmt: skip
             held.append((server, message))
             if sum(array.nbytes for array in arrays) >= _LARGE:
                 self._send_all(held)
         self._send_all(held)
 
     def _build_all(self, rows: NodeRows, positions: list[int]) -> list[Histograms]:
-        """Histograms of nodes, at these places among the open ones, for each server."""
+        """Histograms of nodes, at these places among the open ones, over each range."""
         edges = self._range_offsets.tolist()
         of_parts = [edges] if len(self._parts) == 1 else map(list, pairwise(edges))
         return self._build(rows, positions, [(self._living, own) for own in of_parts])
 
     def _build_root(self, rows: NodeRows) -> list[Histograms]:
-        """The root's for each server, without twins."""
+        """The root's over each range, without twins."""
         [total] = rows.totals.tolist()
         return self._all(lambda elders: elders.sum(self._gradients.packed, Total(*total)), self._elders)
 
     def _find_twins(self, built: list[Histograms]) -> list[tuple[np.ndarray, ...]]:
-        """Which bins of the first root, `built` for each server, are twins, as they are sent; decides on the roots to come.
+        """Which bins of the first root, `built` over each range, are twins, as they are sent; decides on the roots to come.
 
         The paper's codec goes without them; and so do weights of 0, as whose rows may be missing in a root.
         """
@@ -132,7 +140,7 @@ class BlockWorker(Worker):
         n_bins = sum(map(len, bins))
         if n_bins - sum(int(own.max(initial=-1)) + 1 for own in numbers) <= MANY_TWINS * n_bins:
             return nothing
-        self._elders = self._all(lambda *of_server: Elders(*of_server, self._n_train), *where, numbers)
+        self._elders = self._all(lambda *of_range: Elders(*of_range, self._n_train), *where, numbers)
         return [(pack_integers(own),) for own in numbers]
 
     def _send_all(self, held: list[tuple[str, PushHistograms]]) -> None:
@@ -140,9 +148,9 @@ class BlockWorker(Worker):
             self.send(server, message)
         held.clear()
 
-    def _encode(self, level: int, built: Histograms, server: int) -> tuple[np.ndarray, ...]:
-        """A server's histograms."""
-        with self.stage("encode", 1 / min(self._job.n_threads, self._job.n_servers)):
-            offsets, packer = self._offsets_of_servers[server], self._packers[server]
+    def _encode(self, level: int, built: Histograms, number: int) -> tuple[np.ndarray, ...]:
+        """Histograms over the range of that number."""
+        with self.stage("encode", 1 / min(self._job.n_threads, len(self._packers))):
+            offsets, packer = self._offsets_of_ranges[number], self._packers[number]
             return encode_histograms(self._job.codec, built, offsets, packer, level)
 

@@ -227,12 +227,15 @@ class Coordinator(Role):
         """Tells all roles of the splits."""
         job = self._job
         message = ApplySplits(tree=tree, level=level, fields=splits.fields, last=splits.last)
-        goes_on = len(splits.fields) > 0 and not splits.last and job.merges
-        for c in range(job.n_feature_shards):
-            living = tuple(proposal.living[c] for proposal in proposals) if goes_on else ()
-            of_shard = replace(message, living=living)
+        living: list[list[np.ndarray]] = [[] for _ in range(job.n_feature_shards)]
+        if len(splits.fields) > 0 and not splits.last and job.merges:
+            for ranges, proposal in zip(self._dealing.ranges_of_servers, proposals, strict=True):
+                for (c, _), of_range in zip(ranges, proposal.living, strict=True):
+                    living[c].append(of_range)
+        for c, of_shard in enumerate(living):
+            to_shard = replace(message, living=tuple(of_shard))
             for worker in job.workers_of_features(c):
-                self.send(worker, of_shard)
+                self.send(worker, to_shard)
         for server in job.servers:
             self.send(server, message)
 
@@ -335,8 +338,8 @@ class Coordinator(Role):
             "balance": {
                 "rows_of_row_shards": self._stock.rows_of_shards,
                 "values_of_row_shards": self._stock.values_of_shards,
-                "values_of_feature_shards": self._dealing.load_of_shards.tolist(),
-                "bins_of_servers": self._dealing.load_of_ranges.tolist() if job.merges else [],
+                "values_of_feature_shards": self._dealing.values_of_feature_shards.tolist(),
+                "bins_of_servers": self._dealing.bins_of_servers.tolist(),
             },
             "dense": {
                 "bins": dense_bins,

@@ -114,26 +114,28 @@ class Dealing:
     """Who owns which features.
 
     features         for each feature shard, int64: user numbers in internal order, range by range, popular ones first
-    range_offsets    for each feature shard, int64 (n_ranges + 1): which part of them each server owns or, where nobody
-                     merges, goes to each of the worker's threads, or in two halves; for a ring see Job.n_ranges
-    load_of_shards   int64 (C): stored values;  load_of_ranges  int64 (n_ranges): bins, at most
+    range_offsets    for each feature shard, int64 (n_ranges + 1): its ranges (Job.shares_of_ranges); where nobody merges,
+                     a thread's may be in two halves
+    values_of_feature_shards  int64 (C): stored values;  bins_of_servers  int64 (S): bins, at most
     min_rows         features stored in fewer rows are nobody's: they can never be split (D3)
     cut_points       of each feature shard, if a bin mapper was given
     zero_as_missing  the training's rule for zeros
+    ranges_of_servers  for each server, (feature shard, number in it) of each of its ranges
     """
 
     stock: Stock
     features: list[np.ndarray]
     range_offsets: list[np.ndarray]
-    load_of_shards: np.ndarray
-    load_of_ranges: np.ndarray
+    values_of_feature_shards: np.ndarray
+    bins_of_servers: np.ndarray
     min_rows: int
     cut_points: list[CutPoints] | None
     zero_as_missing: zeros.Rule
+    ranges_of_servers: list[list[tuple[int, int]]]
 
     @staticmethod
     def of(stock: Stock, job: Job, given: BinMapper | None) -> "Dealing":
-        """Deals to shards by stored values, and within a shard to ranges by bins, the most popular first (D4)."""
+        """Deals to shards by stored values and bins, and within a shard to servers by bins, the most popular first (D4)."""
         bounds = job.loss.bounds(stock.max_weight, stock.max_label)
         min_rows = least_rows(job.parameters.min_child_weight, bounds, job.steps(bounds, stock.n_rows))
         usable = stock.counts >= min_rows
@@ -143,25 +145,31 @@ class Dealing:
         order = np.lexsort((stock.ids[usable], -stock.counts[usable]))
         ids, counts = stock.ids[usable][order], stock.counts[usable][order]
 
-        load_of_shards, shards = np.zeros(job.n_feature_shards, np.int64), np.empty(len(ids), np.int32)
-        deal(counts, load_of_shards, shards)
-        load_of_ranges = np.zeros(job.n_ranges, np.int64)
-        features, range_offsets = [], []
+        bins = np.minimum(counts, job.parameters.max_bin)
+        work = counts + _VALUES_PER_BIN * bins  # of who reads the values and searches the bins; servers have the bins alone
+        shards, _ = _deal(work, [1] * job.n_feature_shards)
+        features, range_offsets, bins_of_servers = [], [], np.zeros(job.n_servers, np.int64)
         for c in range(job.n_feature_shards):
-            mine, load = ids[shards == c], np.minimum(counts[shards == c], job.parameters.max_bin)
-            if job.n_row_shards == 1:  # a thread reads all values and searches the bins, a server has the bins alone
-                load = counts[shards == c] + _VALUES_PER_BIN * load
-                # each worker has threads of its own
-                load_of_ranges = np.zeros(job.n_ranges * _n_ranges_of_thread(len(mine), job), np.int64)
-            ranges = np.empty(len(mine), np.int32)
-            deal(load, load_of_ranges, ranges)
+            own, shares = shards == c, job.shares_of_ranges(c)
+            if job.n_row_shards == 1:
+                shares *= _n_ranges_of_thread(int(own.sum()), job)
+            ranges, loads = _deal((work if job.n_row_shards == 1 else bins)[own], shares)
             by_range = np.argsort(ranges, kind="stable")
-            features.append(mine[by_range])
-            edges = np.searchsorted(ranges[by_range], np.arange(len(load_of_ranges) + 1))
+            features.append(ids[own][by_range])
+            edges = np.searchsorted(ranges[by_range], np.arange(len(shares) + 1))
             range_offsets.append(edges.astype(np.int64))
-        cut_points = None if given is None else [given.select(of_shard) for of_shard in features]
+            if job.merges:
+                np.add.at(bins_of_servers, job.servers_of_ranges(c), loads)
         return Dealing(
-            stock, features, range_offsets, load_of_shards, load_of_ranges, min_rows, cut_points, job.zero_as_missing
+            stock=stock,
+            features=features,
+            range_offsets=range_offsets,
+            values_of_feature_shards=np.bincount(shards, counts, job.n_feature_shards).astype(np.int64),
+            bins_of_servers=bins_of_servers,
+            min_rows=min_rows,
+            cut_points=None if given is None else [given.select(of_shard) for of_shard in features],
+            zero_as_missing=job.zero_as_missing,
+            ranges_of_servers=[job.ranges_of_server(s) for s in range(job.n_servers)],
         )
 
     def for_worker(self, row_shard: int, feature_shard: int) -> DealFeatures:
@@ -175,17 +183,15 @@ class Dealing:
         )
 
     def for_server(self, server: int) -> DealRanges:
-        begins = [int(offsets[server]) for offsets in self.range_offsets]
-        ends = [int(offsets[server + 1]) for offsets in self.range_offsets]
-        parts = [features[b:e] for features, b, e in zip(self.features, begins, ends, strict=True)]
+        ranges = self.ranges_of_servers[server]
+        edges = [(c, *self.range_offsets[c][i : i + 2].tolist()) for c, i in ranges]
         given: tuple[np.ndarray, ...] = ()
         if self.cut_points is not None:
-            shards = zip(self.cut_points, begins, ends, strict=True)
-            given = CutPoints.join([points.part(b, e) for points, b, e in shards]).to_arrays()
+            given = CutPoints.join([self.cut_points[c].part(begin, end) for c, begin, end in edges]).to_arrays()
         return DealRanges(
-            features=pack_integers(np.concatenate(parts)),
-            shard_offsets=np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64),
-            shard_begins=np.array(begins, np.int64),
+            features=pack_integers(np.concatenate([self.features[c][begin:end] for c, begin, end in edges])),
+            range_offsets=np.cumsum([0, *(end - begin for _, begin, end in edges)]),
+            range_begins=np.array([begin for _, begin, _ in edges]),
             cut_points=given,
             **self._shared(),
         )
@@ -199,15 +205,22 @@ class Dealing:
         }
 
     def by_shard(self, of_servers: list[CutPoints]) -> list[CutPoints]:
-        """The servers' cut points, which go shard by shard within a server, put together for each feature shard."""
+        """The servers' cut points, which go range by range within a server, put together for each feature shard."""
         of_shards: list[list[CutPoints]] = [[] for _ in self.features]
-        for s, points in enumerate(of_servers):
+        for ranges, points in zip(self.ranges_of_servers, of_servers, strict=True):
             at = 0
-            for c, offsets in enumerate(self.range_offsets):
-                end = at + int(offsets[s + 1] - offsets[s])
+            for c, i in ranges:
+                end = at + int(self.range_offsets[c][i + 1] - self.range_offsets[c][i])
                 of_shards[c].append(points.part(at, end))
                 at = end
         return [CutPoints.join(parts) for parts in of_shards]
+
+
+def _deal(loads: np.ndarray, shares: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Deals items by their loads (int64, falling): the part of each (int32), and what each part comes to (int64)."""
+    parts, totals = np.empty(len(loads), np.int32), np.zeros(len(shares), np.int64)
+    deal(loads, np.array(shares, np.int64), totals, parts)
+    return parts, totals
 
 
 def _check_fit(given: BinMapper, job: Job, min_rows: int) -> None:

@@ -32,6 +32,28 @@ class Grid:
     def workers_of_features(self, feature_shard: int) -> list[str]:
         return [worker_name(r, feature_shard) for r in range(self.n_row_shards)]
 
+    def servers_of_features(self, feature_shard: int) -> dict[int, int]:
+        """The servers that own features of a shard, and which part of it each is to own, in S-ths.
+
+        The shards laid end to end are cut into one piece for each server: so a server hears of the fewest shards that it
+        can, and its C / S of them (or its C / S-th) are as much work as any other server's.
+        """
+        n_shards, n_servers = self.n_feature_shards, self.n_servers
+        begin, end = feature_shard * n_servers, (feature_shard + 1) * n_servers  # where a server's piece is n_shards long
+        return {
+            s: min((s + 1) * n_shards, end) - max(s * n_shards, begin)
+            for s in range(begin // n_shards, -(-end // n_shards))
+        }
+
+    def shards_of_server(self, server: int) -> list[int]:
+        """The feature shards of which a server owns features."""
+        return [c for c in range(self.n_feature_shards) if server in self.servers_of_features(c)]
+
+    def workers_of_server(self, server: int) -> list[str]:
+        """The workers whose histograms a server merges, row shard by row shard."""
+        shards = self.shards_of_server(server)
+        return [worker_name(r, c) for r in range(self.n_row_shards) for c in shards]
+
     def router_of(self, row_shard: int) -> str:
         """The server that ANDs the row shard's bitvectors when a forest predicts."""
         return server_name(row_shard % self.n_servers)
@@ -111,15 +133,26 @@ class Job(Grid):
         """Whether servers merge histograms: with one row shard a worker holds its features' whole histograms."""
         return self.n_row_shards > 1 and not self.is_ring
 
-    @property
-    def n_ranges(self) -> int:
-        """How many ranges a shard's features are dealt to: servers or, where nobody merges, a worker's threads.
+    def servers_of_ranges(self, feature_shard: int) -> list[int]:
+        """The server of each range that a shard's features are dealt to, where servers merge: a range for each that owns
+        some, or as many for each as keep a worker's threads busy."""
+        servers = self.servers_of_features(feature_shard)
+        return [s for s in servers for _ in range(-(-self.n_threads // len(servers)))]
+
+    def ranges_of_server(self, server: int) -> list[tuple[int, int]]:
+        """(feature shard, number in it) of each range that a server owns."""
+        shards = self.shards_of_server(server)
+        return [(c, i) for c in shards for i, owner in enumerate(self.servers_of_ranges(c)) if owner == server]
+
+    def shares_of_ranges(self, feature_shard: int) -> list[int]:
+        """Which part of the shard each of its ranges is to be: of servers or, where nobody merges, of a worker's threads.
 
         In a ring a worker has n_threads ranges, one after another; and so has a thread one of each worker's number.
         """
-        if self.is_ring:
-            return self.n_row_shards * self.n_threads
-        return self.n_servers if self.merges else self.n_threads
+        if self.merges:
+            shares = self.servers_of_features(feature_shard)
+            return [shares[s] for s in self.servers_of_ranges(feature_shard)]
+        return [1] * (self.n_threads * (self.n_row_shards if self.is_ring else 1))
 
     @property
     def n_sketch_senders(self) -> int:

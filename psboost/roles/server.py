@@ -1,5 +1,6 @@
 """Knows a server's part of the training: merging and searching; does not know rows, nor where they go."""
 
+from collections.abc import Sequence
 from dataclasses import astuple
 from itertools import pairwise
 
@@ -26,16 +27,23 @@ from psboost.wire.messages import (
     PushSketches,
     ShareCutPoints,
     StartTree,
+    split_by_range,
 )
 from psboost.wire.packing import pack_living, unpack_integers
 
 
 class Server(Role):
-    """Server s of a training run: owns one range of features of every feature shard."""
+    """Server s of a training run: owns ranges of features, and merges the histograms of the workers that hold them."""
 
     def __init__(self, job: Job, server: int, stage=None):
         super().__init__(server_name(server), stage)
-        self._job = job
+        self._job, self._workers, self._shards = job, job.workers_of_server(server), job.shards_of_server(server)
+        self._shard_of_ranges = [c for c, _ in job.ranges_of_server(server)]
+        shards = self._shards * job.n_row_shards
+        self._ranges_of = {  # the numbers of its ranges, for each worker
+            worker: [k for k, own in enumerate(self._shard_of_ranges) if own == c]
+            for worker, c in zip(self._workers, shards, strict=True)
+        }
 
     def run(self):
         job = self._job
@@ -47,8 +55,8 @@ class Server(Role):
         [self._deal] = yield from self.gather(DealRanges, [COORDINATOR])
         deal = self._deal
         job = self._job = self._job.with_rule(zeros.RULES[deal.zero_rule])
-        self._ids = unpack_integers(deal.features, int(deal.shard_offsets[-1]))
-        self._shard_offsets = deal.shard_offsets
+        self._ids = unpack_integers(deal.features, int(deal.range_offsets[-1]))
+        self._range_offsets = deal.range_offsets
         self._n_rows = deal.n_rows
         self._bounds = job.loss.bounds(deal.max_weight, deal.max_label)
         if deal.cut_points:
@@ -57,36 +65,45 @@ class Server(Role):
             yield from self._find_cut_points()
 
     def _find_cut_points(self, tree: int = -1):
-        """Cut points of the server's range, from the workers' sketches."""
-        job = self._job
-        pushed = yield from self.gather(PushSketches, job.workers, tree=tree)
-        by_shard = []
-        for c, size in enumerate(np.diff(self._shard_offsets)):
-            of_shard = pushed[c :: job.n_feature_shards]
+        """Cut points of the server's ranges, from the workers' sketches."""
+        job, by_shard, taken = self._job, [], SketchBytes()
+        pushed = yield from self.gather(PushSketches, self._workers, tree=tree)
+        for i, c in enumerate(self._shards):
+            workers = job.workers_of_features(c)
+            ranges = self._ranges_of[workers[0]]
+            sent = [split_by_range(message.sketches, len(ranges)) for message in pushed[i :: len(self._shards)]]
+            taken = sum((SketchBytes.of(arrays) for of_worker in sent for arrays in of_worker), taken)
             with self.stage("sketch"):
-                merged = Sketches.merge([Sketches.from_arrays(m.sketches, int(size)) for m in of_shard])
-                cut_points = merged.cut_points(max_bin=job.parameters.max_bin, zero_as_missing=job.zero_as_missing)
+                cut_points = CutPoints.join(
+                    [self._cut(k, of_range) for k, of_range in zip(ranges, zip(*sent, strict=True), strict=True)]
+                )
             by_shard.append(cut_points)
-            for worker in job.workers_of_features(c):
+            for worker in workers:
                 self.send(worker, ShareCutPoints(tree=tree, cut_points=cut_points.to_arrays()))
         cut_points = CutPoints.join(by_shard)
-        taken = sum((SketchBytes.of(message.sketches) for message in pushed), SketchBytes())
         share = ShareCutPoints(tree=tree, cut_points=cut_points.to_arrays(), sketch_bytes=astuple(taken))
         self.send(COORDINATOR, share)
         self._use_cut_points(cut_points)
 
+    def _cut(self, k: int, sent: Sequence[tuple[np.ndarray, ...]]) -> CutPoints:
+        """Cut points of range k, from the sketches of its features that were sent."""
+        job, n_features = self._job, int(self._range_offsets[k + 1] - self._range_offsets[k])
+        merged = Sketches.merge([Sketches.from_arrays(arrays, n_features) for arrays in sent])
+        return merged.cut_points(max_bin=job.parameters.max_bin, zero_as_missing=job.zero_as_missing)
+
     def _use_cut_points(self, cut_points: CutPoints) -> None:
         """Merges and searches the bins of these cut points."""
         job, deal, ids = self._job, self._deal, self._ids
-        shards = np.repeat(np.arange(job.n_feature_shards), np.diff(deal.shard_offsets))
-        locals_ = np.arange(len(ids)) - deal.shard_offsets[shards] + deal.shard_begins[shards]
+        sizes = np.diff(deal.range_offsets)
+        locals_ = np.arange(len(ids)) + np.repeat(deal.range_begins - deal.range_offsets[:-1], sizes)
+        shards = np.repeat(self._shard_of_ranges, sizes)
         self._features = feature_range(ids, shards, locals_, cut_points, job.zero_as_missing)
         self._finder = SplitFinder(self._features, job.rule)
         self._merger = HistogramMerger(self._features.bin_offsets)
-        self._twins: dict[str, Twins] = {}  # by worker
+        self._twins: dict[tuple[str, int], Twins] = {}  # by worker and range
         self._without_twins = Entries()
-        of_shards = [self._features.bin_offsets[b : e + 1] for b, e in pairwise(self._shard_offsets)]
-        self._offsets_of_shards = [(int(offsets[0]), offsets - offsets[0]) for offsets in of_shards]
+        of_ranges = [self._features.bin_offsets[b : e + 1] for b, e in pairwise(self._range_offsets)]
+        self._offsets_of_ranges = [(int(offsets[0]), offsets - offsets[0]) for offsets in of_ranges]
 
     def _grow(self, tree: int):
         job = self._job
@@ -109,34 +126,45 @@ class Server(Role):
 
     def _propose(self, tree: int, level: int):
         """Merges the workers' histograms over row shards, and proposes the best split of each open node."""
-        job = self._job
         self._merger.entries.end = 0
-        pushed = yield from self.gather(PushHistograms, job.workers, tree=tree, level=level, make=self._decode)
-        parts = [(first_bin, histograms) for first_bin, histograms, _ in pushed]
-        totals = sum(totals for *_, totals in pushed[:: job.n_feature_shards])
+        pushed = yield from self.gather(PushHistograms, self._workers, tree=tree, level=level, make=self._decode)
+        totals = sum(totals for _, totals in pushed[:: len(self._shards)])
         with self.stage("merge"):
-            self._finder.add(self._merger.sum(parts, totals))
+            self._finder.add(self._merger.sum([part for parts, _ in pushed for part in parts], totals))
         with self.stage("search"):
             proposals = self._finder.find()
         living: tuple[np.ndarray, ...] = ()
-        if not job.is_last(level):
+        if not self._job.is_last(level):
             with self.stage("encode"):
                 living = tuple(
-                    pack_living(*self._finder.flags(*edges)) for edges in pairwise(self._shard_offsets.tolist())
+                    pack_living(*self._finder.flags(*edges)) for edges in pairwise(self._range_offsets.tolist())
                 )
         self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=living, **vars(proposals)))
 
-    def _decode(self, worker: str, message: PushHistograms) -> tuple[int, Histograms, np.ndarray]:
-        """The first bin of the worker's feature shard, its histograms, counted from there, and their totals."""
-        i = self._job.workers.index(worker)
-        first, offsets = self._offsets_of_shards[i % self._job.n_feature_shards]
+    def _decode(self, worker: str, message: PushHistograms) -> tuple[list[tuple[int, Histograms]], np.ndarray]:
+        """The worker's histograms over each of its ranges, with the first bin, from which their bins are counted; and their
+        totals."""
+        ranges = self._ranges_of[worker]
+        of_ranges = split_by_range(message.arrays, len(ranges))
+        twins = split_by_range(message.twins, len(ranges))
         with self.stage("merge"):
-            if message.level == 0 and worker in self._twins:
-                self._without_twins.end = 0
-                sent = decode_histograms(message.codec, message.arrays, offsets, self._without_twins)
-                return first, self._twins[worker].spread(sent, self._merger.entries), message.totals
-            held = decode_histograms(message.codec, message.arrays, offsets, self._merger.entries)
-            for numbers in message.twins:
-                n_bins = int(held.offsets[-1] - held.offsets[0])
-                self._twins[worker] = Twins.of(held, unpack_integers(numbers, n_bins))
-        return first, held, message.totals
+            parts = [
+                self._decode_range((worker, k), message, *of_range)
+                for k, *of_range in zip(ranges, of_ranges, twins, strict=True)
+            ]
+        return parts, message.totals
+
+    def _decode_range(
+        self, place: tuple[str, int], message: PushHistograms, arrays: tuple[np.ndarray, ...], twins: tuple[np.ndarray, ...]
+    ) -> tuple[int, Histograms]:
+        """What `arrays` hold of a worker's range, the one that `twins` are of, if there are any."""
+        entries, (first, offsets) = self._merger.entries, self._offsets_of_ranges[place[1]]
+        if message.level == 0 and place in self._twins:
+            self._without_twins.end = 0
+            sent = decode_histograms(message.codec, arrays, offsets, self._without_twins)
+            return first, self._twins[place].spread(sent, entries)
+        held = decode_histograms(message.codec, arrays, offsets, entries)
+        for numbers in twins:
+            n_bins = int(held.offsets[-1] - held.offsets[0])
+            self._twins[place] = Twins.of(held, unpack_integers(numbers, n_bins))
+        return first, held

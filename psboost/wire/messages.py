@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from psboost.errors import ProtocolError
+
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
@@ -32,6 +34,14 @@ class RingMessage(Message):
     @property
     def step(self) -> tuple[int, ...]:
         return self.tree, self.level, self.hop
+
+
+def split_by_range(arrays: tuple[np.ndarray, ...], n_ranges: int) -> list[tuple[np.ndarray, ...]]:
+    """What a message's arrays hold of each range, one after another. ProtocolError if they are not as many for each."""
+    n = len(arrays) // n_ranges
+    if n * n_ranges != len(arrays):
+        raise ProtocolError(f"{len(arrays)} arrays for {n_ranges} ranges of features")
+    return [arrays[i * n : (i + 1) * n] for i in range(n_ranges)]
 
 
 # --- cluster: liveness and start-up; sent by drivers, never seen by roles
@@ -122,9 +132,9 @@ class DealFeatures(Message):
     """coordinator -> worker, once: its features in internal order, and where its row shard begins.
 
     `features` (packed integers) lists the user numbers of the shard's features; internal feature i of the shard is
-    features[i]. Server s owns the internal features range_offsets[s] .. range_offsets[s+1] (int64, S + 1); where nobody
-    merges, the worker's threads look after a range each, or two each. `n_rows` counts the rows of all shards. `cut_points`
-    are the shard's with a given bin mapper, else empty; as in ShareCutPoints.
+    features[i]. Range i is the internal features range_offsets[i] .. range_offsets[i+1] (int64, n_ranges + 1), of the server
+    Job.servers_of_ranges[i]; where nobody merges, the worker's threads look after a range each, or two each. `n_rows` counts
+    the rows of all shards. `cut_points` are the shard's with a given bin mapper, else empty; as in ShareCutPoints.
     `zero_rule` is the name of the rule for zeros of this training (data/zeros.py).
     """
 
@@ -140,16 +150,16 @@ class DealFeatures(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class DealRanges(Message):
-    """coordinator -> server, once: the features of its ranges, one range for each feature shard, one after another.
+    """coordinator -> server, once: the features of its ranges (Job.ranges_of_server), one range after another.
 
-    `features` as in DealFeatures. `shard_offsets` (int64, C + 1): the features of shard c are
-    features[shard_offsets[c] : shard_offsets[c+1]], and the first of them is feature shard_begins[c] (int64, C) of its
+    `features` as in DealFeatures. `range_offsets` (int64, n_ranges + 1): the features of range k are
+    features[range_offsets[k] : range_offsets[k+1]], the first of which is feature range_begins[k] (int64, n_ranges) of its
     shard. `cut_points` and `zero_rule` as in DealFeatures.
     """
 
     features: np.ndarray
-    shard_offsets: np.ndarray
-    shard_begins: np.ndarray
+    range_offsets: np.ndarray
+    range_begins: np.ndarray
     n_rows: int
     max_weight: float
     max_label: float
@@ -159,9 +169,10 @@ class DealRanges(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class PushSketches(Message):
-    """worker -> server (ring: every other worker), once: the values of the receiver's range of features, summarised (D8).
+    """worker -> server (ring: every other worker), once: the values of the receiver's features, summarised (D8).
 
-    With sketch_every again before every so-many-th tree (`tree`), its rows weighed by their hessians.
+    `sketches`: of each range of the sender's shard that a server owns, one after another; in a ring of all that the receiver
+    owns together. With sketch_every again before every so-many-th tree (`tree`), its rows weighed by their hessians.
     """
 
     sketches: tuple[np.ndarray, ...]
@@ -169,10 +180,10 @@ class PushSketches(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ShareCutPoints(Message):
-    """server (R = 1, ring: worker) -> workers of the shards, and coordinator, once: cut points of the sender's range.
+    """server (R = 1, ring: worker) -> workers of the shards, and coordinator, once: cut points of the sender's ranges.
 
-    With sketch_every again, as PushSketches. `cut_points` as CutPoints.to_arrays writes them: the whole range for the
-    coordinator, for a worker its own shard's part of it. `sketch_bytes`, for the coordinator: SketchBytes of all that the
+    With sketch_every again, as PushSketches. `cut_points` as CutPoints.to_arrays writes them: of all ranges together for the
+    coordinator, for a worker of those of its own shard. `sketch_bytes`, for the coordinator: SketchBytes of all that the
     sender has received for them.
     """
 
@@ -201,14 +212,16 @@ class StartTree(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class PushHistograms(Message):
-    """worker -> server, once a level (R > 1): histograms of the nodes to build, the receiver's range only.
+    """worker -> server, once a level (R > 1), if the server owns features of its shard: histograms of the nodes to build.
 
     `totals` (int64, n_nodes x 3): sum_grad, sum_hess and the sum of absolute grads of all rows of each node in the sender's
-    row shard; the last says whether the server may add grads and hesses as one integer. `arrays` hold the histograms in the
-    form that `codec` names (wire/histogram_codecs.py).
+    row shard; the last says whether the server may add grads and hesses as one integer. `arrays` hold the histograms over
+    each range of the shard that the receiver owns, one after another, in the form that `codec` names
+    (wire/histogram_codecs.py).
 
-    `twins`, with the first root by these cut points, if many bins are twins: one array (packed integers), the number of each
-    bin's elder (kernels/twins.py). Whoever has sent it leaves the twins out of every root that follows.
+    `twins`, with the first root by these cut points, if many bins are twins: an array for each of these ranges (packed
+    integers), the number of each bin's elder (kernels/twins.py). Whoever has sent it leaves the twins out of every root that
+    follows.
     """
 
     totals: np.ndarray
@@ -223,7 +236,7 @@ class ProposeSplits(Message):
 
     One entry for each open node, in order of node number: `gains` (float64; -inf: no split) and `fields` (int64, n x 9):
     feature (user number), feature shard, the feature's number in it, bin (in the feature), default_left, sum_grad and
-    sum_hess of the left child, and of the node (kernels/splits.py). `living` holds, for each shard of the sender, one packed
+    sum_hess of the left child, and of the node (kernels/splits.py). `living` holds, for each range of the sender, one packed
     bit for each feature that lived in the node's parent (wire/packing.py, pack_living): 1 if it lives on in the node (D3).
     """
 
@@ -240,7 +253,7 @@ class ApplySplits(Message):
     unstored_left: a cell that is not stored goes left, so the left child is the default child; build_left: the left child is
     the one whose histogram is built, its sibling's is parent - child. The children of the k-th split are numbered from the
     tree's node count on: left, right, left, right. `last`: the children are leaves, no histogram will be built.
-    `living`: for a worker, the living sets of the split nodes in its shard, one array for each server.
+    `living`: for a worker, the living sets of the split nodes in its shard, one array for each range.
     """
 
     fields: np.ndarray

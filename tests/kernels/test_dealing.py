@@ -11,20 +11,23 @@ from tests.plain import both_ways
 
 WAYS = pytest.mark.parametrize("kernels", both_ways(dealing), ids=["compiled", "plain"])
 LOADS = st.integers(0, 2**40)
+PARTS = st.tuples(st.integers(1, 9), LOADS)  # share, load before
 
 
 @WAYS
 @settings(max_examples=60, deadline=None)
-@given(st.lists(LOADS, max_size=12), st.lists(LOADS, min_size=1, max_size=5))
+@given(st.lists(LOADS, max_size=12), st.lists(PARTS, min_size=1, max_size=5))
 def test_each_item_goes_where_least_lies(kernels, loads, before):
-    totals, parts = np.array(before, np.int64), np.full(len(loads), -1, np.int32)
-    kernels.deal(np.array(loads, np.int64), totals, parts)
-    assert (parts.tolist(), totals.tolist()) == naive.deal(loads, before)
+    shares, held = map(list, zip(*before, strict=True))
+    totals, parts = np.array(held, np.int64), np.full(len(loads), -1, np.int32)
+    kernels.deal(np.array(loads, np.int64), np.array(shares), totals, parts)
+    assert (parts.tolist(), totals.tolist()) == naive.deal(loads, shares, held)
 
 
-@given(st.lists(st.integers(0, 1000), max_size=40), st.integers(1, 6))
+@given(st.lists(st.integers(0, 1000), max_size=40), st.lists(st.integers(1, 9), min_size=1, max_size=6))
 @settings(max_examples=60, deadline=None)
-def test_no_part_exceeds_the_mean_by_more_than_an_item(loads, n_parts):
-    totals = np.zeros(n_parts, np.int64)
-    dealing.deal(np.array(loads, np.int64), totals, np.empty(len(loads), np.int32))
-    assert n_parts * totals.max() <= sum(loads) + (n_parts - 1) * max(loads, default=0)
+def test_no_part_exceeds_its_share_by_more_than_an_item(loads, shares):
+    totals = np.zeros(len(shares), np.int64)
+    dealing.deal(np.array(loads, np.int64), np.array(shares), totals, np.empty(len(loads), np.int32))
+    for total, share in zip(totals.tolist(), shares, strict=True):
+        assert sum(shares) * (total - max(loads, default=0)) <= share * sum(loads)

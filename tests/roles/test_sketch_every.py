@@ -64,7 +64,7 @@ def test_messages_and_bytes_of_each_tree():
     roles = runs.make_roles(job, runs.make_source(job, X, y))
     sent = runs.recorded(roles)
     runs.run(roles)
-    for kind, n_each in ((PushSketches, 8), (ShareCutPoints, 10)):
+    for kind, n_each in ((PushSketches, 4), (ShareCutPoints, 6)):
         trees = [message.tree for _, _, message in sent if isinstance(message, kind)]
         assert {tree: trees.count(tree) for tree in trees} == {-1: n_each, 2: n_each}
     report = train(X, y, 3, {"grid": (2, 2)}, sketch_every=1).report

@@ -34,6 +34,7 @@ from psboost.wire.messages import (
     ShareCutPoints,
     StartTree,
     StopTraining,
+    split_by_range,
 )
 from psboost.wire.packing import (
     pack_ascending,
@@ -61,8 +62,7 @@ def column(*values):
 
 def numbers_in(deal):
     """The user numbers of the features of a DealFeatures or DealRanges."""
-    ends = deal.range_offsets if isinstance(deal, DealFeatures) else deal.shard_offsets
-    return unpack_integers(deal.features, int(ends[-1])).tolist()
+    return unpack_integers(deal.features, int(deal.range_offsets[-1])).tolist()
 
 
 # --- whole runs: what goes over the wire
@@ -128,7 +128,7 @@ def test_who_sends_what_to_whom(grid, servers):
     if n_row_shards > 1:
         for kind in (PushSketches, PushHistograms):
             pairs = {(s, r) for s, r, m in sent if type(m) is kind}
-            assert pairs == {(w, s) for w in job.workers for s in job.servers}
+            assert pairs == {(w, s) for s in job.servers for w in job.workers_of_server(int(s.split()[1]))}
 
 
 @pytest.mark.parametrize("dense", [False, True])
@@ -193,8 +193,9 @@ def test_histograms_hold_the_living_features_and_no_others(grid, servers, dense,
         sums = [{} for _ in built]
         for sender, receiver, message in pushed:
             assert message.codec == codec
-            deal, s = deals[sender], int(receiver.split()[1])
-            features = numbers_in(deal)[deal.range_offsets[s] : deal.range_offsets[s + 1]]
+            deal, s, c = deals[sender], int(receiver.split()[1]), int(sender.split(",")[1])
+            i = job.servers_of_ranges(c).index(s)
+            features = numbers_in(deal)[deal.range_offsets[i] : deal.range_offsets[i + 1]]
             offsets = np.cumsum([0, *(cuts[f][1] for f in features)])
             histograms = decode_histograms(codec, message.arrays, offsets.astype(np.int32))
             for i in range(len(built)):
@@ -331,22 +332,22 @@ def test_splits_of_another_shape_are_refused(shape):
 
 
 def test_a_worker_of_a_block():
-    """Worker 0,1 of 2 x 2 with 2 servers: sketches and histograms for both, bits for its peer."""
-    job = runs.make_job((2, 2), 2, n_rounds=1, max_depth=2, min_child_weight=0, grad_bits=16)
+    """Worker 0,1 of 2 x 2 with 4 servers: sketches and histograms for two of them, bits for its peer."""
+    job = runs.make_job((2, 2), 4, n_rounds=1, max_depth=2, min_child_weight=0, grad_bits=16)
     source = runs.make_source(job, np.repeat(TINY, 2, axis=0), np.repeat(column(0, 1, 0, 1), 2))
     worker = BlockWorker(job, 0, 1, source)
     [(_, described)] = worker.start()
     assert described.n_rows == 2  # the second half of row shard 0
     sent = worker.handle("coordinator", deal_features([0], [0, 1, 1], n_rows=8))
-    assert kinds(sent) == [("server 0", "PushSketches"), ("server 1", "PushSketches")]
+    assert kinds(sent) == [("server 2", "PushSketches"), ("server 3", "PushSketches")]
     for (_, pushed), n_features in zip(sent, (1, 0), strict=True):
         assert Sketches.from_arrays(pushed.sketches, n_features).n_features == n_features
     empty = ShareCutPoints(cut_points=points().to_arrays())
-    assert worker.handle("server 1", empty) == []
+    assert worker.handle("server 3", empty) == []
     # The other worker of the row shard sends the sums for base_score.
-    assert worker.handle("server 0", ShareCutPoints(cut_points=points([2.0, FLOAT_MAX]).to_arrays())) == []
+    assert worker.handle("server 2", ShareCutPoints(cut_points=points([2.0, FLOAT_MAX]).to_arrays())) == []
     sent = worker.handle("coordinator", CloseTree(values=np.array([0.0], np.float32)))
-    assert kinds(sent) == [("server 0", "PushHistograms"), ("server 1", "PushHistograms")]
+    assert kinds(sent) == [("server 2", "PushHistograms"), ("server 3", "PushHistograms")]
     mine = decode_histograms("packed", sent[0][1].arrays, np.array([0, 2], np.int32))
     assert (mine.bins.tolist(), mine.grads.tolist()) == ([0, 1], [2**15, -(2**15)])
     assert decode_histograms("packed", sent[1][1].arrays, np.array([0], np.int32)).n_nodes == 1
@@ -358,7 +359,7 @@ def test_a_worker_of_a_block():
     assert worker.waits_for == "PushBitvectors (tree 0, level 0) from worker 0,0"
     form, bits = pack_bitvector(np.array([0b0111], np.uint64), 4)  # row 3 leaves its default side, the left one
     sent = worker.handle("worker 0,0", PushBitvectors(tree=0, level=0, form=form, bits=bits))
-    assert kinds(sent) == [("server 0", "PushHistograms"), ("server 1", "PushHistograms")]
+    assert kinds(sent) == [("server 2", "PushHistograms"), ("server 3", "PushHistograms")]
     assert sent[0][1].totals.tolist() == [[2**14, 3 * 2**15, 3 * 2**14]]
 
     # Its own split of the left child: values of 2 go right. Nobody else has one, so it waits for nobody's bits.
@@ -380,6 +381,28 @@ def test_a_worker_stops_when_it_is_told():
     assert worker.handle("coordinator", StopTraining()) == [] and worker.done
 
 
+def test_a_worker_whose_threads_share_out_a_servers_features():
+    """Worker 0,1 of 2 x 2 with 2 servers and 2 threads: one server, which gets what is of either range."""
+    job = replace(runs.make_job((2, 2), 2, n_rounds=1, max_depth=2, min_child_weight=0, grad_bits=16), n_threads=2)
+    worker = BlockWorker(job, 0, 1, runs.make_source(job, np.repeat(TINY, 2, axis=0), np.repeat(column(0, 1, 0, 1), 2)))
+    worker.start()
+    [(name, pushed)] = worker.handle("coordinator", deal_features([0, 5], [0, 1, 2], n_rows=8))
+    assert name == "server 1"
+    for arrays in split_by_range(pushed.sketches, 2):
+        assert Sketches.from_arrays(arrays, 1).n_features == 1
+    cut_points = points([2.0, FLOAT_MAX], [3.0, FLOAT_MAX])
+    assert worker.handle("server 1", ShareCutPoints(cut_points=cut_points.to_arrays())) == []
+    [(name, pushed)] = worker.handle("coordinator", CloseTree(values=np.array([0.0], np.float32)))
+    assert name == "server 1"
+    first, second = (
+        decode_histograms("packed", arrays, np.array([0, 2], np.int32)) for arrays in split_by_range(pushed.arrays, 2)
+    )
+    assert (first.bins.tolist(), first.grads.tolist()) == ([0, 1], [2**15, -(2**15)])
+    assert second.bins.tolist() == []  # no row stores feature 5
+    with pytest.raises(ProtocolError, match="2 arrays for 3 ranges"):
+        split_by_range(pushed.arrays, 3)
+
+
 def server_2x2():
     """Server 0 of 2 x 2 with 1 server, dealt feature 7 of shard 0 and feature 3 of shard 1, two bins each."""
     job = runs.make_job((2, 2), 1, n_rounds=1, max_depth=2, min_child_weight=0, grad_bits=8)
@@ -387,7 +410,7 @@ def server_2x2():
     assert server.start() == []
     both = points([2.0, FLOAT_MAX], [5.0, FLOAT_MAX])
     deal = DealRanges(
-        features=pack_integers(np.array([7, 3])), shard_offsets=np.array([0, 1, 2]), shard_begins=np.array([0, 0]),
+        features=pack_integers(np.array([7, 3])), range_offsets=np.array([0, 1, 2]), range_begins=np.array([0, 0]),
         n_rows=8, max_weight=1.0, max_label=1.0, zero_rule="true",
         cut_points=both.to_arrays(),
     )  # fmt: skip
@@ -519,7 +542,7 @@ def test_a_coordinator_deals_chooses_and_closes():
     # Feature 5 is stored most often, then 8, then 2: dealt to servers 0, 1, 1, side by side for each.
     assert numbers_in(first) == [5, 8, 2] and first.range_offsets.tolist() == [0, 1, 3]
     assert [numbers_in(deal) for deal in ranges] == [[5], [8, 2]]
-    assert [deal.shard_begins.tolist() for deal in ranges] == [[0], [1]]
+    assert [deal.range_begins.tolist() for deal in ranges] == [[0], [1]]
 
     own = [points([1.0, FLOAT_MAX]), points([2.0, FLOAT_MAX], [3.0, FLOAT_MAX])]
     assert coordinator.handle("server 1", ShareCutPoints(cut_points=own[1].to_arrays())) == []
