@@ -132,11 +132,11 @@ class SplitFinder:
     `add` gets the sums of the nodes that were built, one after the other or all at once; a sibling's are parent - child,
     which is exact; and `find` proposes. Then `apply` says which nodes are split, and the children are the next open nodes.
 
-    living  LivingFeatures: those of the open nodes' parents
+    living  LivingFeatures: those of the open nodes' parents, where somebody is to be told of them
     """
 
-    def __init__(self, features: FeatureRange, rule: SplitRule):
-        self._range, self._rule = features, rule
+    def __init__(self, features: FeatureRange, rule: SplitRule, *, tells_living: bool = True):
+        self._range, self._rule, self._tells_living = features, rule, tells_living
         most_bins = int(np.diff(features.bin_offsets).max(initial=0))
         # Rows a multiple of 4 KiB apart would compete for the same few lines of the cache.
         room = -(-(kernels.BATCH + 1 + most_bins) // 512) * 512 + 72
@@ -153,13 +153,15 @@ class SplitFinder:
         self._nodes = np.zeros((1, open_nodes.N_FIELDS), np.int64)
         self._splits: tuple[np.ndarray, np.ndarray] | None = None
         self._n_added = 0
-        self.living = LivingFeatures.of_root(self._range.n_features)
+        if self._tells_living:
+            self.living = LivingFeatures.of_root(self._range.n_features)
 
     def apply(self, positions: list[int], build_left: np.ndarray) -> None:
         """The open nodes to split, by position, and whether the left child of each is built."""
         parents = self._nodes[positions]
-        places = parents[:, [open_nodes.AT_FEATURE, open_nodes.N_FEATURES]].tolist()
-        self.living = LivingFeatures.of_parents([self._memory.features[at : at + n] for at, n in places])
+        if self._tells_living:  # before a child takes a parent's place
+            places = parents[:, [open_nodes.AT_FEATURE, open_nodes.N_FEATURES]].tolist()
+            self.living = LivingFeatures.of_parents([self._memory.features[at : at + n] for at, n in places])
         self._splits, self._n_added = (parents, build_left.astype(np.uint8)), 0
         self._nodes = np.zeros((2 * len(positions), open_nodes.N_FIELDS), np.int64)
 

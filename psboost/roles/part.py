@@ -18,12 +18,12 @@ AnySplits = ApplySplits | Splits
 
 
 def make_finder(
-    begin: int, cut_points: CutPoints, zero_as_missing: Rule, ids: np.ndarray, feature_shard: int, rule: SplitRule
+    begin: int, cut_points: CutPoints, zero_as_missing: Rule, ids: np.ndarray, feature_shard: int, rule: SplitRule, **how
 ) -> SplitFinder:
     """Finds the splits of the features of `cut_points` and `ids`, which the worker numbers from `begin` on."""
     numbers = np.arange(begin, begin + len(ids), dtype=np.int32)
     shards = np.full(len(ids), feature_shard, np.int32)
-    return SplitFinder(feature_range(ids, shards, numbers, cut_points, zero_as_missing), rule)
+    return SplitFinder(feature_range(ids, shards, numbers, cut_points, zero_as_missing), rule, **how)
 
 
 class Part:
@@ -37,7 +37,8 @@ class Part:
         self.begin, self.end, self._shard = begin, end, feature_shard
         self.block = build_block(columns, cut_points, zero_as_missing, begin)
         self._builder = HistogramBuilder.of(self.block)
-        self.finder = None if rule is None else make_finder(begin, cut_points, zero_as_missing, ids, feature_shard, rule)
+        of_features = begin, cut_points, zero_as_missing, ids, feature_shard, rule
+        self.finder = None if rule is None else make_finder(*of_features, tells_living=False)
 
     def propose(self, nodes: NodeRows, packed: np.ndarray, stage) -> Proposals:
         """Builds nodes' histograms, and proposes each open node's best split. `stage(label)` times it."""

@@ -131,7 +131,7 @@ def _write_array(array: np.ndarray, frames: Frames) -> list:
     code = _CODES.get(array.dtype)
     if code is not None and array.nbytes <= _SMALL and array.ndim > 0 and 0 not in array.shape[1:]:
         if array.flags.owndata:  # as if it were large: whoever may not change an array learns it from the first one
-            array.flags.writeable = False
+            array.setflags(write=False)
         return [code, *array.shape[1:], array.tobytes()]
     array = _frozen(array)
     frames.append(array.reshape(-1).view(np.uint8).data)
@@ -172,9 +172,11 @@ def _read_array(descriptor: Any, frames: list) -> np.ndarray:
     dtype, data = _DTYPES[descriptor[0]], descriptor[-1]
     if type(data) is bytes:
         lengths = descriptor[1:-1]
-        if not lengths and data and len(data) % dtype.itemsize == 0:
-            return np.frombuffer(data, dtype)
-        size = dtype.itemsize * (math.prod(lengths) if _are_lengths(lengths) else 1)
+        known = len(lengths) < _MAX_DIMENSIONS and _are_lengths(lengths)
+        size = dtype.itemsize * math.prod(lengths) if known else 0
+        if data and size and len(data) % size == 0:
+            array = np.frombuffer(data, dtype)  # read-only, as bytes are
+            return array.reshape(-1, *lengths) if lengths else array
         return _shaped(data, dtype, [len(data) // max(size, 1), *lengths])
     shape = descriptor[1:]
     if not frames:
@@ -331,7 +333,7 @@ def _decode_fields(header: list, frames: Sequence[Any]) -> tuple[Envelope, Messa
         )
     if type(number) is not int or not 0 <= number < len(_KINDS):
         raise ProtocolError(f"{_source(sender)} of an unknown kind {number!r:.20}")
-    if type(sender) is not str or any(type(value) is not int for value in (run, incarnation, sequence)):
+    if type(sender) is not str or not (type(run) is type(incarnation) is type(sequence) is int):
         raise ProtocolError(f"{_source(sender)} with an envelope that is not (run, sender, incarnation, sequence)")
     kind = _KINDS[number]
     layout, items = _LAYOUTS[kind], header[_ENVELOPE_SIZE:]
