@@ -12,6 +12,11 @@ from psboost.roles.modes import BLOCK
 from psboost.roles.role import server_name, worker_name
 
 
+def _in_turns(n: int, step: int) -> list[int]:
+    """0 .. n - 1 as 0, step, 2 step, ..., 1, 1 + step, ..."""
+    return sorted(range(n), key=lambda i: i % step)
+
+
 @dataclass(frozen=True)
 class Grid:
     """R row shards x C feature shards, one worker each, and S servers: who is there, and who routes for whom."""
@@ -33,16 +38,19 @@ class Grid:
         return [worker_name(r, feature_shard) for r in range(self.n_row_shards)]
 
     def servers_of_features(self, feature_shard: int) -> dict[int, int]:
-        """The servers that own features of a shard, and which part of it each is to own, in S-ths.
+        """The servers that own features of a shard, by number, and which part of it each is to own, in S-ths.
 
-        The shards laid end to end are cut into one piece for each server: so a server hears of the fewest shards that it
-        can, and its C / S of them (or its C / S-th) are as much work as any other server's.
+        The shards laid end to end are cut into one piece for each server: so a server has the fewest shards that it can, and
+        as much of them as any other. Where C divides S, or S divides C, server s has features of shard s mod C, as the s-th
+        worker does: if roles are dealt to machines in turn, the histograms of that worker cross no link.
         """
         n_shards, n_servers = self.n_feature_shards, self.n_servers
-        begin, end = feature_shard * n_servers, (feature_shard + 1) * n_servers  # where a server's piece is n_shards long
+        shards, servers = _in_turns(n_shards, n_servers), _in_turns(n_servers, n_shards)
+        begin = shards.index(feature_shard) * n_servers  # on a line on which a shard is n_servers long, a piece n_shards
+        end = begin + n_servers
         return {
-            s: min((s + 1) * n_shards, end) - max(s * n_shards, begin)
-            for s in range(begin // n_shards, -(-end // n_shards))
+            servers[i]: min((i + 1) * n_shards, end) - max(i * n_shards, begin)
+            for i in sorted(range(begin // n_shards, -(-end // n_shards)), key=lambda i: servers[i])
         }
 
     def shards_of_server(self, server: int) -> list[int]:

@@ -20,10 +20,12 @@ def test_servers_own_equal_parts_of_the_fewest_shards(n_shards, n_servers):
         shares = grid.servers_of_features(c)
         assert sum(shares.values()) == n_servers and min(shares.values()) > 0
         owned.update(shares)
-        assert [s for s in range(n_servers) if c in grid.shards_of_server(s)] == list(shares)
+        assert [s for s in range(n_servers) if c in grid.shards_of_server(s)] == list(shares)  # by number
     assert owned == dict.fromkeys(range(n_servers), n_shards)
     n_pairs = sum(len(grid.shards_of_server(s)) for s in range(n_servers))
     assert n_pairs == n_shards + n_servers - math.gcd(n_shards, n_servers)
+    if n_shards % n_servers == 0 or n_servers % n_shards == 0:
+        assert all(s % n_shards in grid.shards_of_server(s) for s in range(n_servers))
     workers = [name for s in range(n_servers) for name in grid.workers_of_server(s)]
     assert len(workers) == 2 * n_pairs and set(workers) == set(grid.workers)
 

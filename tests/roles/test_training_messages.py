@@ -339,15 +339,15 @@ def test_a_worker_of_a_block():
     [(_, described)] = worker.start()
     assert described.n_rows == 2  # the second half of row shard 0
     sent = worker.handle("coordinator", deal_features([0], [0, 1, 1], n_rows=8))
-    assert kinds(sent) == [("server 2", "PushSketches"), ("server 3", "PushSketches")]
+    assert kinds(sent) == [("server 1", "PushSketches"), ("server 3", "PushSketches")]
     for (_, pushed), n_features in zip(sent, (1, 0), strict=True):
         assert Sketches.from_arrays(pushed.sketches, n_features).n_features == n_features
     empty = ShareCutPoints(cut_points=points().to_arrays())
     assert worker.handle("server 3", empty) == []
     # The other worker of the row shard sends the sums for base_score.
-    assert worker.handle("server 2", ShareCutPoints(cut_points=points([2.0, FLOAT_MAX]).to_arrays())) == []
+    assert worker.handle("server 1", ShareCutPoints(cut_points=points([2.0, FLOAT_MAX]).to_arrays())) == []
     sent = worker.handle("coordinator", CloseTree(values=np.array([0.0], np.float32)))
-    assert kinds(sent) == [("server 2", "PushHistograms"), ("server 3", "PushHistograms")]
+    assert kinds(sent) == [("server 1", "PushHistograms"), ("server 3", "PushHistograms")]
     mine = decode_histograms("packed", sent[0][1].arrays, np.array([0, 2], np.int32))
     assert (mine.bins.tolist(), mine.grads.tolist()) == ([0, 1], [2**15, -(2**15)])
     assert decode_histograms("packed", sent[1][1].arrays, np.array([0], np.int32)).n_nodes == 1
@@ -359,7 +359,7 @@ def test_a_worker_of_a_block():
     assert worker.waits_for == "PushBitvectors (tree 0, level 0) from worker 0,0"
     form, bits = pack_bitvector(np.array([0b0111], np.uint64), 4)  # row 3 leaves its default side, the left one
     sent = worker.handle("worker 0,0", PushBitvectors(tree=0, level=0, form=form, bits=bits))
-    assert kinds(sent) == [("server 2", "PushHistograms"), ("server 3", "PushHistograms")]
+    assert kinds(sent) == [("server 1", "PushHistograms"), ("server 3", "PushHistograms")]
     assert sent[0][1].totals.tolist() == [[2**14, 3 * 2**15, 3 * 2**14]]
 
     # Its own split of the left child: values of 2 go right. Nobody else has one, so it waits for nobody's bits.
