@@ -18,8 +18,10 @@ class SketchBytes:
     largest: int = 0
 
     @staticmethod
-    def of(arrays: tuple[np.ndarray, ...]) -> "SketchBytes":
-        return SketchBytes(1, sum(array.nbytes for array in arrays), int(feature_bytes(arrays).max(initial=0)))
+    def of(*of_ranges: tuple[np.ndarray, ...]) -> "SketchBytes":
+        """Of one message, which holds what Sketches.to_arrays gives of each of these ranges of features."""
+        held = sum(array.nbytes for arrays in of_ranges for array in arrays)
+        return SketchBytes(1, held, max(int(feature_bytes(arrays).max(initial=0)) for arrays in of_ranges))
 
     def __add__(self, other: "SketchBytes") -> "SketchBytes":
         return SketchBytes(

@@ -72,7 +72,7 @@ class Server(Role):
             workers = job.workers_of_features(c)
             ranges = self._ranges_of[workers[0]]
             sent = [split_by_range(message.sketches, len(ranges)) for message in pushed[i :: len(self._shards)]]
-            taken = sum((SketchBytes.of(arrays) for of_worker in sent for arrays in of_worker), taken)
+            taken = sum((SketchBytes.of(*of_ranges) for of_ranges in sent), taken)
             with self.stage("sketch"):
                 cut_points = CutPoints.join(
                     [self._cut(k, of_range) for k, of_range in zip(ranges, zip(*sent, strict=True), strict=True)]
