@@ -12,6 +12,16 @@ from psboost.roles.modes import BLOCK
 from psboost.roles.role import server_name, worker_name
 
 
+def _overlap(n: int, n_others: int, k: int) -> dict[int, int]:
+    """On a line where n things of length n_others lie end to end, and beside them n_others things of length n: which of the
+    others the k-th thing lies beside, and how far. By number, {other: length}; either lie in the order of _in_turns."""
+    own, others = _in_turns(n, n_others), _in_turns(n_others, n)
+    begin = own.index(k) * n_others
+    end = begin + n_others
+    found = {others[i]: min((i + 1) * n, end) - max(i * n, begin) for i in range(begin // n, -(-end // n))}
+    return dict(sorted(found.items()))
+
+
 def _in_turns(n: int, step: int) -> list[int]:
     """0 .. n - 1 as 0, step, 2 step, ..., 1, 1 + step, ..."""
     return sorted(range(n), key=lambda i: i % step)
@@ -19,7 +29,7 @@ def _in_turns(n: int, step: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Grid:
-    """R row shards x C feature shards, one worker each, and S servers: who is there, and who routes for whom."""
+    """R row shards x C feature shards, one worker each, and S servers: who is there, and who merges and routes for whom."""
 
     n_row_shards: int
     n_feature_shards: int
@@ -44,18 +54,11 @@ class Grid:
         as much of them as any other. Where C divides S, or S divides C, server s has features of shard s mod C, as the s-th
         worker does: if roles are dealt to machines in turn, the histograms of that worker cross no link.
         """
-        n_shards, n_servers = self.n_feature_shards, self.n_servers
-        shards, servers = _in_turns(n_shards, n_servers), _in_turns(n_servers, n_shards)
-        begin = shards.index(feature_shard) * n_servers  # on a line on which a shard is n_servers long, a piece n_shards
-        end = begin + n_servers
-        return {
-            servers[i]: min((i + 1) * n_shards, end) - max(i * n_shards, begin)
-            for i in sorted(range(begin // n_shards, -(-end // n_shards)), key=lambda i: servers[i])
-        }
+        return _overlap(self.n_feature_shards, self.n_servers, feature_shard)
 
     def shards_of_server(self, server: int) -> list[int]:
         """The feature shards of which a server owns features."""
-        return [c for c in range(self.n_feature_shards) if server in self.servers_of_features(c)]
+        return list(_overlap(self.n_servers, self.n_feature_shards, server))
 
     def workers_of_server(self, server: int) -> list[str]:
         """The workers whose histograms a server merges, row shard by row shard."""
