@@ -16,6 +16,7 @@ from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.cut_points import CutPoints
 from psboost.data.sketch_bytes import SketchBytes
+from psboost.errors import ProtocolError
 from psboost.kernels.splits import DEFAULT_LEFT, NODE, NODE_GRAD, NODE_HESS
 from psboost.roles.dealing import Dealing, Stock
 from psboost.roles.job import Job
@@ -229,7 +230,9 @@ class Coordinator(Role):
         message = ApplySplits(tree=tree, level=level, fields=splits.fields, last=splits.last)
         living: list[list[np.ndarray]] = [[] for _ in range(job.n_feature_shards)]
         if len(splits.fields) > 0 and not splits.last and job.merges:
-            for ranges, proposal in zip(self._dealing.ranges_of_servers, proposals, strict=True):
+            for server, ranges, proposal in zip(job.servers, self._dealing.ranges_of_servers, proposals, strict=True):
+                if len(proposal.living) != len(ranges):
+                    raise ProtocolError(f"{server} tells what lives in {len(proposal.living)} ranges, and has {len(ranges)}")
                 for (c, _), of_range in zip(ranges, proposal.living, strict=True):
                     living[c].append(of_range)
         for c, of_shard in enumerate(living):

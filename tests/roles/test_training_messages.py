@@ -580,6 +580,19 @@ def test_a_coordinator_deals_chooses_and_closes():
     assert tree.value[[1, 3, 4]].tolist() == sent[0][1].values.tolist()
 
 
+def test_living_sets_of_other_ranges_are_refused():
+    coordinator = Coordinator(runs.make_job((2, 1), 1, n_rounds=1, max_depth=2, min_child_weight=0, base_score=0.5))
+    coordinator.start()
+    for r in range(2):
+        coordinator.handle(f"worker {r},0", describe([5], [2]))
+    coordinator.handle("server 0", ShareCutPoints(cut_points=points([1.0, FLOAT_MAX]).to_arrays()))
+    proposal = ProposeSplits(
+        tree=0, level=0, gains=np.array([7.0]), fields=np.array([[5, 0, 0, 0, 1, 10, 10, 100, 100]]), living=()
+    )
+    with pytest.raises(ProtocolError, match="server 0 tells what lives in 0 ranges, and has 1"):
+        coordinator.handle("server 0", proposal)
+
+
 @pytest.mark.parametrize(
     ("messages", "error", "text"),
     [
