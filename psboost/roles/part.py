@@ -18,12 +18,13 @@ AnySplits = ApplySplits | Splits
 
 
 def make_finder(
-    begin: int, cut_points: CutPoints, zero_as_missing: Rule, ids: np.ndarray, feature_shard: int, rule: SplitRule, **how
-) -> SplitFinder:
+    begin: int, cut_points: CutPoints, zero_as_missing: Rule, ids: np.ndarray, feature_shard: int, rule: SplitRule,
+    *, tells_living: bool = True,
+) -> SplitFinder:  # fmt: skip
     """Finds the splits of the features of `cut_points` and `ids`, which the worker numbers from `begin` on."""
     numbers = np.arange(begin, begin + len(ids), dtype=np.int32)
     shards = np.full(len(ids), feature_shard, np.int32)
-    return SplitFinder(feature_range(ids, shards, numbers, cut_points, zero_as_missing), rule, **how)
+    return SplitFinder(feature_range(ids, shards, numbers, cut_points, zero_as_missing), rule, tells_living=tells_living)
 
 
 class Part:
