@@ -79,12 +79,7 @@ class DenseColumns:
         ends = np.arange(n_features) * self.n_rows
         for first_row, block in self._pieces(begin, end):
             kernels.append_cells(block.reshape(-1), first_row, self._keep_zeros, self._keep_nan, ends, rows, values)
-        offsets = np.zeros(n_features + 1, np.int64)
-        np.cumsum(ends - np.arange(n_features) * self.n_rows, out=offsets[1:])
-        if offsets[-1] < len(rows):
-            kernels.close_gaps(offsets, self.n_rows, rows, values)
-            rows, values = rows[: offsets[-1]], values[: offsets[-1]]
-        return Columns(self.n_rows, n_features, offsets, rows, values)
+        return _without_gaps(self.n_rows, np.arange(n_features) * self.n_rows, ends, rows, values)
 
     def _pieces(self, begin: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
         """(first row, float32 cells of some rows) of features begin .. end."""
@@ -155,6 +150,47 @@ def _sorted(columns: Columns) -> SortedColumns:
     return SortedColumns(columns.n_rows, columns.n_features, columns.offsets, rows, values)
 
 
+class ColumnsBuilder:
+    """Columns in the making, of rows that come piece by piece."""
+
+    def __init__(self, counts: np.ndarray):
+        """counts: int64 (n_features), how many entries each column will have at most."""
+        if len(counts) > MAX_INT32:
+            raise DataError(f"a block of {len(counts)} features: use more feature shards")
+        self._offsets = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts, out=self._offsets[1:])
+        self._cursors = self._offsets[:-1].copy()
+        self._rows = np.empty(self._offsets[-1], np.int32)
+        self._values = np.empty(self._offsets[-1], np.float32)
+        self._n_rows = 0
+
+    def add(
+        self, indptr: np.ndarray, features: np.ndarray, values: np.ndarray, keep_zeros: bool = True, keep_nan: bool = True
+    ) -> None:
+        """The next rows, as CSR: indptr int64, features int32 (negative: left out), values float32; which values count
+        (data.zeros). A row holds a feature at most once.
+
+        DataError for more rows than int32 can number, or a column of more entries than there was to be.
+        """
+        n_rows = self._n_rows + len(indptr) - 1
+        if n_rows > MAX_INT32:
+            raise DataError(f"a block of more than {MAX_INT32} rows: use more row shards")
+        full = kernels.scatter_columns(
+            indptr, features, values, keep_zeros, keep_nan, self._n_rows, self._offsets[1:], self._cursors, self._rows,
+            self._values,
+        )  # fmt: skip
+        if full >= 0:
+            raise DataError(
+                f"more than {self._offsets[full + 1] - self._offsets[full]} rows have feature {full} of a block: there were "
+                f"so many when they were counted; do not change data while they are read"
+            )
+        self._n_rows = n_rows
+
+    def columns(self) -> Columns:
+        """Of all rows that were added; to be called once."""
+        return _without_gaps(self._n_rows, self._offsets[:-1], self._cursors, self._rows, self._values)
+
+
 def to_columns(indptr: np.ndarray, features: np.ndarray, values: np.ndarray, n_features: int) -> Columns:
     """The columns of CSR rows: indptr int64 (n_rows + 1), features int32 in [0, n_features), values float32.
 
@@ -168,15 +204,24 @@ def to_columns(indptr: np.ndarray, features: np.ndarray, values: np.ndarray, n_f
             f"rows of {indptr[-1] - indptr[0]} stored values come with {len(features)} feature numbers "
             f"and {len(values)} values"
         )
-    if n_rows and int(np.diff(indptr).min()) < 0:
-        raise DataError(f"row {int(np.diff(indptr).argmin())} ends before it begins")
+    descends = indptr[1:] < indptr[:-1]
+    if descends.any():
+        raise DataError(f"row {int(descends.argmax())} ends before it begins")
     least, greatest = (int(features.min()), int(features.max())) if len(features) else (0, -1)
     if least < 0 or greatest >= n_features:
         raise DataError(f"feature numbers {least}..{greatest} in a block of {n_features} features")
-    offsets = np.zeros(n_features + 1, np.int64)
-    kernels.count_features(features, offsets[1:])
-    np.cumsum(offsets, out=offsets)
-    rows = np.empty(len(features), np.int32)
-    column_values = np.empty(len(features), np.float32)
-    kernels.scatter_columns(indptr, features, values, offsets[:-1].copy(), rows, column_values)
-    return Columns(n_rows, n_features, offsets, rows, column_values)
+    counts = np.zeros(n_features, np.int64)
+    kernels.count_features(features, counts)
+    builder = ColumnsBuilder(counts)
+    builder.add(indptr, features, values)
+    return builder.columns()
+
+
+def _without_gaps(n_rows: int, begins: np.ndarray, ends: np.ndarray, rows: np.ndarray, values: np.ndarray) -> Columns:
+    """Columns out of column f's entries begins[f] .. ends[f], which are moved if there is anything between them."""
+    offsets = np.zeros(len(begins) + 1, np.int64)
+    np.cumsum(ends - begins, out=offsets[1:])
+    if offsets[-1] < len(rows):
+        kernels.close_gaps(begins, offsets, rows, values)
+        rows, values = rows[: offsets[-1]], values[: offsets[-1]]
+    return Columns(n_rows, len(begins), offsets, rows, values)

@@ -8,6 +8,7 @@ import os
 import struct
 import zipfile
 import zlib
+from bisect import bisect_left
 from collections.abc import Iterator
 
 import numpy as np
@@ -78,9 +79,9 @@ class DenseSource(_RowSource):
         borders = [begin + (end - begin) * part // n_parts for part in range(n_parts + 1)]
         return list(zip(borders[:-1], borders[1:], strict=True))
 
-    def read_columns(self, span, keep):
+    def read_columns(self, span, keep, counts=None):
         if int(keep.max(initial=-1)) >= self._n_columns:  # columns that other data have
-            return super().read_columns(span, keep)
+            return super().read_columns(span, keep, counts)
         begin, end = span
         rule = self.zero_as_missing
         columns = DenseColumns(self._matrix[begin:end], keep, zeros.keeps_zeros(rule), zeros.keeps_nan(rule))
@@ -143,7 +144,7 @@ class CsrSource(_RowSource):
             raise DataError(f"{name}: indices (whole numbers) and data must be of one length")
         _check_numbers(name, data.dtype)
         self._indptr = np.ascontiguousarray(indptr, np.int64)
-        if self._indptr[0] != 0 or self._indptr[-1] > len(indices) or (np.diff(self._indptr) < 0).any():
+        if self._indptr[0] != 0 or self._indptr[-1] > len(indices) or (self._indptr[1:] < self._indptr[:-1]).any():
             raise DataError(f"{name}: indptr must rise from 0 to {len(indices)}, the length of indices")
         self._indices = indices
         self._data = data
@@ -153,11 +154,15 @@ class CsrSource(_RowSource):
     def split(self, span, n_parts):
         check_parts(n_parts)
         begin, end = span
-        # A row weighs its values and one more, so that empty rows are dealt out too.
-        load = self._indptr[begin : end + 1] + np.arange(begin, end + 1)
-        targets = [int(load[0]) + int(load[-1] - load[0]) * part // n_parts for part in range(1, n_parts)]
-        inner = np.searchsorted(load, targets, side="left") + begin
-        borders = [begin, *inner.tolist(), end]
+
+        def load(row: int) -> int:
+            """Of the rows before this one: their values, and one more each, so that empty rows are dealt out too."""
+            return int(self._indptr[row]) + row
+
+        least, most = load(begin), load(end)
+        targets = [least + (most - least) * part // n_parts for part in range(1, n_parts)]
+        inner = [bisect_left(range(end + 1), target, begin, end, key=load) for target in targets]
+        borders = [begin, *inner, end]
         return list(zip(borders[:-1], borders[1:], strict=True))
 
     def _most_cells(self, span):

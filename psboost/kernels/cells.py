@@ -16,7 +16,7 @@ _MIX, _6, _63, _1 = (np.uint64(k) for k in (MIX, 6, 63, 1))
 
 
 @inline
-def _counts(value, keep_zeros, keep_nan):
+def does_count(value, keep_zeros, keep_nan):
     return (keep_zeros or value != 0) and (keep_nan or not np.isnan(value))
 
 
@@ -33,7 +33,7 @@ def compact(indptr, columns, values, keep_zeros, keep_nan, out_indptr, out_colum
     for row in range(len(indptr) - 1):
         for k in range(indptr[row], indptr[row + 1]):
             value = values[k]
-            if columns[k] >= 0 and _counts(value, keep_zeros, keep_nan):
+            if columns[k] >= 0 and does_count(value, keep_zeros, keep_nan):
                 out_columns[n] = columns[k]
                 out_values[n] = value if value != 0 else np.float32(0)
                 n += 1
@@ -77,7 +77,7 @@ def check_rows(indptr, columns, n_features):
 def count_by_table(columns, values, keep_zeros, keep_nan, counts):
     """Add the cells that count, per column, to `counts`; columns beyond it are left out."""
     for k in range(len(columns)):
-        if columns[k] < len(counts) and _counts(values[k], keep_zeros, keep_nan):
+        if columns[k] < len(counts) and does_count(values[k], keep_zeros, keep_nan):
             counts[columns[k]] += 1
 
 
@@ -105,7 +105,7 @@ def slot_of(keys, column):
 def count_by_hash(columns, values, keep_zeros, keep_nan, lowest, begin, n_keys, keys, counts):
     """(end, n_keys): count those of the cells begin .. end that count, in columns >= lowest; stops if it is half full."""
     for k in range(begin, len(columns)):
-        if columns[k] < lowest or not _counts(values[k], keep_zeros, keep_nan):
+        if columns[k] < lowest or not does_count(values[k], keep_zeros, keep_nan):
             continue
         slot = slot_of(keys, columns[k])
         if keys[slot] == -1:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from psboost.kernels.cells import does_count
 from psboost.kernels.compile import IN, OUT, boolean, float32, int32, int64, kernel, void
 
 _LONG = 256  # values: so many are sorted in less time than they are looked up
@@ -15,19 +16,29 @@ def count_features(features, counts):
         counts[features[i]] += 1
 
 
-@kernel(void(IN[int64], IN[int32], IN[float32], OUT[int64], OUT[int32], OUT[float32]))
-def scatter_columns(indptr, features, values, cursors, rows, column_values):
-    """Turn CSR rows into columns; cursors[f] is where column f begins, and at the end where it stops.
+@kernel(
+    int64(
+        IN[int64], IN[int32], IN[float32], boolean, boolean, int64, IN[int64], OUT[int64], OUT[int32], OUT[float32]
+    )
+)
+def scatter_columns(indptr, features, values, keep_zeros, keep_nan, first_row, ends, cursors, rows, column_values):
+    """Adds CSR rows, the first of which is first_row, to columns; column f goes on at cursors[f], and has room to ends[f].
 
-    Rows are visited in order, so they ascend within each column.
+    Cells of negative features are left out, and those that do not count (kernels.cells). -0.0 becomes 0.0. Rows are visited
+    in order, so they ascend within each column. Returns a feature that has no room, -1 if there is room for all.
     """
     for row in range(len(indptr) - 1):
         for i in range(indptr[row], indptr[row + 1]):
-            feature = features[i]
+            feature, value = features[i], values[i]
+            if feature < 0 or not does_count(value, keep_zeros, keep_nan):
+                continue
             at = cursors[feature]
+            if at == ends[feature]:
+                return feature
             cursors[feature] = at + 1
-            rows[at] = row
-            column_values[at] = values[i]
+            rows[at] = first_row + row
+            column_values[at] = value + float32(0)
+    return -1
 
 
 @kernel(void(IN[float32], int64, boolean, boolean, OUT[int64], OUT[int32], OUT[float32]))
@@ -49,11 +60,11 @@ def append_cells(cells, first_row, keep_zeros, keep_nan, ends, rows, values):
         ends[f] = at
 
 
-@kernel(void(IN[int64], int64, OUT[int32], OUT[float32]))
-def close_gaps(offsets, stride, rows, values):
-    """Moves column f, which begins at f * stride, to offsets[f]."""
+@kernel(void(IN[int64], IN[int64], OUT[int32], OUT[float32]))
+def close_gaps(begins, offsets, rows, values):
+    """Moves column f, which begins at begins[f], to offsets[f], which is not behind that."""
     for f in range(len(offsets) - 1):
-        begin = f * stride
+        begin = begins[f]
         for k in range(offsets[f], offsets[f + 1]):
             rows[k] = rows[begin]
             values[k] = values[begin]

@@ -94,6 +94,7 @@ class Worker(Role):
         """Counts the features of this worker's part of the row shard's rows (DescribeRows)."""
         with self.stage("read"):
             counts, labels = self._count(self._source)
+            self._counts = counts if not self._peers else None  # else the peers counted some of its rows
             eval_counts = [self._count(source)[0] for source in self._eval_sources]
         self.bytes_read += counts.bytes_read + sum(part.bytes_read for part in eval_counts)
         weights = _weights(counts)
@@ -107,7 +108,7 @@ class Worker(Role):
                 n_distinct=len(counts.features),
                 n_features=max([counts.n_features, *(part.n_features for part in eval_counts)]),
                 max_weight=float(weights.max(initial=0.0)),
-                max_label=float(np.abs(labels).max(initial=0.0)),
+                max_label=float(max(labels.max(initial=0.0), -labels.min(initial=0.0))),
                 label_range=(float(labels.min()), float(labels.max())) if len(labels) else (),
                 stores_zeros=counts.stores_zeros,
                 eval_rows=tuple(part.n_rows for part in eval_counts),
@@ -131,7 +132,9 @@ class Worker(Role):
     def _read(self, deal: DealFeatures) -> Shard:
         """The row shard's rows with this worker's features, then the evaluation rows."""
         sources = [source.with_rule(self._job.zero_as_missing) for source in (self._source, *self._eval_sources)]
-        parts = [source.read_columns(self._span(source), self._ids) for source in sources]
+        counts = [self._counts, *(None for _ in self._eval_sources)]
+        self._counts = None
+        parts = [source.read_columns(self._span(source), self._ids, n) for source, n in zip(sources, counts, strict=True)]
         self.bytes_read += sum(part.bytes_read for part in parts)
         labels = [self._labels(source, self._span(source), part) for source, part in zip(sources, parts, strict=True)]
         return Shard(

@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from psboost.data import columns as module
-from psboost.data.columns import DenseColumns, stack_columns, to_columns
+from psboost.data.columns import ColumnsBuilder, DenseColumns, stack_columns, to_columns
 from psboost.errors import DataError
 from psboost.kernels import columns as kernels
 from tests.naive import binning as naive
+from tests.plain import both_ways
 
 VALUES = st.one_of(
     st.sampled_from([1.0, -1.0, 0.5, 2.0, float("nan"), float("inf"), 3.4028234663852886e38]),
@@ -53,10 +54,36 @@ def test_column_kernels_as_plain_python(data):
     kernels.count_features.py_func(features, offsets[1:])
     np.cumsum(offsets, out=offsets)
     got_rows, got_values = np.empty(len(features), np.int32), np.empty(len(features), np.float32)
-    kernels.scatter_columns.py_func(indptr, features, values, offsets[:-1].copy(), got_rows, got_values)
+    cursors = offsets[:-1].copy()
+    held = indptr, features, values, True, True, 0, offsets[1:], cursors, got_rows, got_values
+    assert kernels.scatter_columns.py_func(*held) == -1
+    np.testing.assert_array_equal(cursors, offsets[1:])
     np.testing.assert_array_equal(offsets, expected.offsets)
     np.testing.assert_array_equal(got_rows, expected.rows)
     np.testing.assert_array_equal(got_values, expected.values)
+
+
+@pytest.mark.parametrize("run", both_ways(kernels))
+@given(data=csr(), spare=st.integers(0, 2), cut=st.integers(0, 8), keep_zeros=st.booleans(), keep_nan=st.booleans())
+def test_rows_in_pieces_with_room_to_spare(run, data, spare, cut, keep_zeros, keep_nan):
+    rows, n_features = data
+    rows = [[(f, 0.0 if v == 1.0 else v) for f, v in row] for row in rows]
+    kept = [[(f, v) for f, v in row if f != 1 and (v != 0 or keep_zeros) and (v == v or keep_nan)] for row in rows]
+    counts = np.array([len(column) for column in naive.scatter_columns(kept, n_features)], np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "kernels", run)
+        builder = ColumnsBuilder(counts + spare)
+        for part in (rows[:cut], rows[cut:]):
+            indptr, features, values = arrays(part)
+            builder.add(indptr, np.where(features == 1, -1, features).astype(np.int32), values, keep_zeros, keep_nan)
+        same(builder.columns(), to_columns(*arrays(kept), n_features))
+
+
+def test_a_column_of_more_entries_than_there_was_to_be_is_refused():
+    builder = ColumnsBuilder(np.array([1, 2], np.int64))
+    builder.add(np.array([0, 2, 3]), np.array([0, 1, 1], np.int32), np.ones(3, np.float32))
+    with pytest.raises(DataError, match="more than 1 rows have feature 0 of a block.*do not change data"):
+        builder.add(np.array([0, 1]), np.array([0], np.int32), np.ones(1, np.float32))
 
 
 @pytest.mark.parametrize("run", [kernels.prefix_ends, kernels.prefix_ends.py_func])

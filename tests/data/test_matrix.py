@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from psboost.data import matrix as matrix_module
+from psboost.data.columns import to_columns
 from psboost.data.source import open_source
 from psboost.errors import DataError, ParameterError
 from tests.naive import cells as naive
@@ -124,6 +125,15 @@ def test_dense_sparse_and_file_beside_naive(folder, matrix, rule, n_parts, piece
             kept = whole(source, keep)
             same(as_rows(kept), naive.compact(located, source.zero_as_missing))
             assert kept.features.dtype == np.int32
+            for decided in (source.zero_as_missing, True):  # by which fewer cells may be left than were counted
+                read = source.with_rule(decided)
+                at_once, by_row = read.read_columns((0, len(matrix)), keep, counts), whole(read, keep)
+                wanted = to_columns(by_row.indptr, by_row.features, by_row.values, len(keep))
+                got = at_once.columns.part(0, len(keep))
+                for name in ("n_rows", "offsets", "rows", "values"):
+                    np.testing.assert_array_equal(getattr(got, name), getattr(wanted, name))
+                assert at_once.labels.tolist() == y.tolist()
+                assert at_once.weights.tolist() == (y + 1.0).tolist()
 
 
 def test_a_rule_that_is_decided_later(folder):

@@ -261,6 +261,20 @@ def test_keep_and_count_beside_naive(folder, table_columns, matrix, stride):
         assert kept.n_features == counts.n_features
         wanted = naive_cells.compact([(naive_cells.locate(c, keep.tolist()), np.float32(v)) for c, v in rows], True)
         same(read_all(source, 1, keep)[1], wanted)
+        at_once, by_row = source.read_columns(span, keep, counts), source.read_columns(span, keep)
+        for name in ("offsets", "rows", "values"):
+            np.testing.assert_array_equal(getattr(at_once.columns, name), getattr(by_row.columns, name))
+        assert (at_once.columns.n_rows, at_once.bytes_read) == (len(rows), by_row.bytes_read)
+        assert at_once.labels.tolist() == by_row.labels.tolist() == [1.0] * len(rows)
+
+
+def test_lines_added_between_counting_and_reading_are_an_error(folder):
+    source = opened(folder, b"1 1:1 2:2\n0 2:1\n")
+    span = source.spans(1)[0]
+    counts = source.count(span)
+    opened(folder, b"1 2:1\n0 2:1\n1 2:1\n")
+    with pytest.raises(DataError, match="do not change data while they are read"):
+        source.read_columns(span, np.array([1, 0]), counts)
 
 
 def test_the_largest_index(folder):
