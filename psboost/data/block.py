@@ -146,9 +146,13 @@ class DenseBlock(Block):
 
 
 def build_block(
-    columns: AnyColumns, cut_points: CutPoints, zero_as_missing: zeros.Rule, begin: int = 0, dense: bool | None = None
-) -> Block:
-    """The block of the features of `columns` from `begin` on that `cut_points` has; `dense`: None for the quicker form.
+    columns: AnyColumns, cut_points: CutPoints, zero_as_missing: zeros.Rule, begin: int = 0, dense: bool | None = None,
+    overwrite: bool = False,
+) -> Block:  # fmt: skip
+    """The block of the features of `columns` from `begin` on that `cut_points` has.
+
+    dense      whether it is a dense block; None for the quicker form
+    overwrite  whether the memory of these features' values may become the block's: they are then lost
 
     Values of features without cut points are left out. NaN without a missing bin (no training row holds
     one) is left out where cells that are not stored are missing; else it goes to the last numeric bin, right of
@@ -168,8 +172,8 @@ def build_block(
     if dense is None:
         few_bins = np.diff(shared["bin_offsets"]).max(initial=0) < MAX_CELL
         dense = few_bins and columns.n_stored(begin, begin + n_known) > DENSE_FILL * columns.n_rows * n_known
-    make = _dense_block if dense else _sparse_block
-    return make(pieces, zeros.keeps_nan(zero_as_missing), shared)
+    keep_nan = zeros.keeps_nan(zero_as_missing)
+    return _dense_block(pieces, keep_nan, shared) if dense else _sparse_block(pieces, keep_nan, shared, overwrite)
 
 
 def _pieces(columns: AnyColumns, cut_points: CutPoints, first: int) -> Iterator[tuple[int, Columns, CutPoints]]:
@@ -178,33 +182,34 @@ def _pieces(columns: AnyColumns, cut_points: CutPoints, first: int) -> Iterator[
         yield begin - first, columns.part(begin, end), cut_points.part(begin - first, end - first)
 
 
-def _sparse_block(pieces: Iterator[tuple[int, Columns, CutPoints]], keep_nan: bool, shared: dict) -> SparseBlock:
+def _sparse_block(
+    pieces: Iterator[tuple[int, Columns, CutPoints]], keep_nan: bool, shared: dict, overwrite: bool
+) -> SparseBlock:
     n_rows, n_bins, rows_ascend = shared["n_rows"], int(shared["bin_offsets"][-1]), True
     posting_offsets, parts, n_kept = np.zeros(n_bins + 1, np.int64), [np.empty(0, np.int32)], 0
     for first, part, points in pieces:
         is_sorted, of_part = isinstance(part, SortedColumns), bin_offsets_of(points)
-        offsets, rows = np.zeros(int(of_part[-1]) + 1, np.int64), np.empty(len(part.rows), np.int32)
+        offsets = np.zeros(int(of_part[-1]) + 1, np.int64)
+        rows = part.values.view(np.int32) if overwrite else np.empty(len(part.rows), np.int32)
         run = kernels.bin_sorted if is_sorted else kernels.bin_columns
         n_of_part = run(
             part.offsets, part.rows, part.values, points.offsets, points.cuts, of_part, keep_nan, offsets, rows
         )
         at = int(shared["bin_offsets"][first])
         posting_offsets[at + 1 : at + len(offsets)] = n_kept + offsets[1:]
-        parts.append(rows if n_of_part == len(rows) else rows[:n_of_part].copy())
+        parts.append(rows[:n_of_part])
         n_kept += n_of_part
         rows_ascend &= not is_sorted
         del part  # before the next one is made
     posting_rows = parts[1] if len(parts) == 2 else np.concatenate(parts)
-    indptr = np.zeros(n_rows + 1, np.int64)
-    kernels.count_rows(posting_rows, indptr[1:])
-    np.cumsum(indptr, out=indptr)
     narrow = n_bins <= NARROW_BINS and n_kept <= MAX_INT32
+    indptr = np.zeros(1 + n_rows + 1, np.int32 if narrow else np.int64)
+    kernels.count_rows(posting_rows, indptr[2:])
+    np.cumsum(indptr, dtype=indptr.dtype, out=indptr)
     bins = np.empty(n_kept, np.uint16 if narrow else np.int32)
-    kernels.scatter_bins(posting_offsets, posting_rows, indptr[:-1].copy(), bins)
-    if narrow:
-        indptr = indptr.astype(np.int32)
+    kernels.scatter_bins(posting_offsets, posting_rows, indptr[1:-1], bins)  # which moves where each row begins to its end
     return SparseBlock(
-        **shared, indptr=indptr, bins=bins, posting_offsets=posting_offsets, posting_rows=posting_rows,
+        **shared, indptr=indptr[:-1], bins=bins, posting_offsets=posting_offsets, posting_rows=posting_rows,
         rows_ascend=rows_ascend,
     )  # fmt: skip
 

@@ -189,7 +189,8 @@ def bin_columns(
 
     A feature's NaNs go to its missing bin. If it has none, they are left out, or with keep_nan go to the last
     numeric bin, which lies right of every split, as missing does where a split has seen none.
-    Columns without cuts are left out.
+    Columns without cuts are left out. posting_rows may be the memory of `values`: no row is written before its column's
+    values were read.
     """
     longest = 0
     widest = 0
@@ -261,14 +262,14 @@ def bin_sorted(
     return written
 
 
-@kernel(void(IN[int32], OUT[int64]))
+@kernel([void(IN[int32], OUT[count]) for count in (int32, int64)])
 def count_rows(posting_rows, counts):
     """Add to counts[r] how often row r occurs."""
     for i in range(len(posting_rows)):
         counts[posting_rows[i]] += 1
 
 
-@kernel([void(IN[int64], IN[int32], OUT[int64], OUT[bins]) for _, bins in (WIDE, NARROW)])
+@kernel([void(IN[int64], IN[int32], OUT[offset], OUT[bins]) for offset, bins in (WIDE, NARROW)])
 def scatter_bins(posting_offsets, posting_rows, cursors, bins):
     """CSR rows of bin ids from postings; cursors[r] is where row r begins, and at the end where it stops.
 

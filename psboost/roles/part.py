@@ -8,7 +8,7 @@ from psboost.boosting.histogram import Histograms, NodeSums
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.split import Proposals, SplitFinder, SplitRule, Splits
 from psboost.data.block import build_block
-from psboost.data.columns import AnyColumns
+from psboost.data.columns import AnyColumns, SortedColumns
 from psboost.data.cut_points import CutPoints
 from psboost.data.zeros import Rule
 from psboost.kernels import routing
@@ -34,9 +34,11 @@ class Part:
         self, begin: int, end: int, columns: AnyColumns, cut_points: CutPoints, zero_as_missing: Rule,
         ids: np.ndarray, feature_shard: int, rule: SplitRule | None,
     ):  # fmt: skip
-        """`columns` of all the worker's features; `cut_points`, and `ids` (int64, user numbers), of these alone."""
+        """`columns` of all the worker's features; `cut_points`, and `ids` (int64, user numbers), of these alone. These
+        features' values are lost, unless columns are sorted, which are for cut points to come."""
         self.begin, self.end, self._shard = begin, end, feature_shard
-        self.block = build_block(columns, cut_points, zero_as_missing, begin)
+        overwrite = not isinstance(columns, SortedColumns)
+        self.block = build_block(columns, cut_points, zero_as_missing, begin, overwrite=overwrite)
         self._builder = HistogramBuilder.of(self.block)
         of_features = begin, cut_points, zero_as_missing, ids, feature_shard, rule
         self.finder = None if rule is None else make_finder(*of_features, tells_living=False)

@@ -64,6 +64,10 @@ def check(rows, cuts, has_missing, zero_as_missing):
     zero = [-1 if zero_as_missing or not own else naive.bin_columns(0.0, own, 0, False) for own in cuts]
     assert block.zero_bin.tolist() == zero
     check_dense(build_block(columns, points, zero_as_missing, dense=True), block)
+    spent = build_block(columns, points, zero_as_missing, dense=False, overwrite=True)
+    assert spent.posting_rows.size == 0 or np.shares_memory(spent.posting_rows, columns.values)
+    for name in ("indptr", "bins", "posting_offsets", "posting_rows"):
+        np.testing.assert_array_equal(getattr(spent, name), getattr(block, name))
     return block
 
 
