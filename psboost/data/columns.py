@@ -159,9 +159,9 @@ class ColumnsBuilder:
             raise DataError(f"a block of {len(counts)} features: use more feature shards")
         self._offsets = np.zeros(len(counts) + 1, np.int64)
         np.cumsum(counts, out=self._offsets[1:])
-        self._cursors = self._offsets[:-1].copy()
-        self._rows = np.empty(self._offsets[-1], np.int32)
-        self._values = np.empty(self._offsets[-1], np.float32)
+        n_cells = int(self._offsets[-1])
+        self._cursors = self._offsets[:-1].astype(np.int32 if n_cells < MAX_INT32 else np.int64)
+        self._rows, self._values = np.empty(n_cells, np.int32), np.empty(n_cells, np.float32)
         self._n_rows = 0
 
     def add(
@@ -170,25 +170,28 @@ class ColumnsBuilder:
         """The next rows, as CSR: indptr int64, features int32 (negative: left out), values float32; which values count
         (data.zeros). A row holds a feature at most once.
 
-        DataError for more rows than int32 can number, or a column of more entries than there was to be.
+        DataError for more rows than int32 can number.
         """
         n_rows = self._n_rows + len(indptr) - 1
         if n_rows > MAX_INT32:
             raise DataError(f"a block of more than {MAX_INT32} rows: use more row shards")
-        full = kernels.scatter_columns(
-            indptr, features, values, keep_zeros, keep_nan, self._n_rows, self._offsets[1:], self._cursors, self._rows,
-            self._values,
-        )  # fmt: skip
-        if full >= 0:
-            raise DataError(
-                f"more than {self._offsets[full + 1] - self._offsets[full]} rows have feature {full} of a block: there were "
-                f"so many when they were counted; do not change data while they are read"
-            )
+        held = indptr, features, values, keep_zeros, keep_nan, self._n_rows, self._cursors, self._rows, self._values
+        if not kernels.scatter_columns(*held):
+            self._complain()
         self._n_rows = n_rows
 
     def columns(self) -> Columns:
-        """Of all rows that were added; to be called once."""
+        """Of all rows that were added; to be called once. DataError if a column has more entries than there were to be."""
+        if (self._cursors > self._offsets[1:]).any():
+            self._complain()
         return _without_gaps(self._n_rows, self._offsets[:-1], self._cursors, self._rows, self._values)
+
+    def _complain(self):
+        f = int((self._cursors > self._offsets[1:]).argmax())
+        raise DataError(
+            f"more than {self._offsets[f + 1] - self._offsets[f]} rows have feature {f} of a block: there were so many when "
+            f"they were counted; do not change data while they are read"
+        )
 
 
 def to_columns(indptr: np.ndarray, features: np.ndarray, values: np.ndarray, n_features: int) -> Columns:

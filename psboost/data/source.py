@@ -362,7 +362,7 @@ class _Counter:
 
     def __init__(self, zero_as_missing):
         self._kept = zeros.keeps_zeros(zero_as_missing), zeros.keeps_nan(zero_as_missing)
-        self._table = np.zeros(0, np.int64)
+        self._table = np.zeros(0, np.uint32)  # no column has more rows than that
         self._keys, self._counts = _empty_hash(0, np.int64)
         self._n_keys = 0
 
@@ -372,7 +372,7 @@ class _Counter:
         n_low = min(n_columns, TABLE_COLUMNS)
         if n_low > len(self._table):
             longer = min(TABLE_COLUMNS, max(n_low, 2 * len(self._table)))
-            self._table = np.concatenate([self._table, np.zeros(longer - len(self._table), np.int64)])
+            self._table = np.concatenate([self._table, np.zeros(longer - len(self._table), self._table.dtype)])
         kernels.count_by_table(columns, values, *self._kept, self._table)
         at = 0 if n_columns > TABLE_COLUMNS else len(columns)
         while at < len(columns):
@@ -389,7 +389,7 @@ class _Counter:
         high = np.flatnonzero(self._keys >= 0)
         high = high[np.argsort(self._keys[high])]
         features = np.concatenate([low, self._keys[high]])
-        return features, np.concatenate([self._table[low], self._counts[high]])
+        return features, np.concatenate([self._table[low].astype(np.int64), self._counts[high]])
 
 
 def _empty_hash(n_keys, dtype):

@@ -5,7 +5,7 @@ Which cells count: `keep_zeros` and `keep_nan` say whether zeros and NaN do, all
 
 import numpy as np
 
-from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, int64, kernel, types, uint64, void
+from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, int64, kernel, types, uint32, uint64, void
 
 FLOAT32_MAX = np.float32(3.4028235e38)
 FILTERED = 1024  # columns that are filtered together
@@ -73,12 +73,12 @@ def check_rows(indptr, columns, n_features):
     return -1, 0 if descends else 1
 
 
-@kernel([void(IN[index], IN[float32], boolean, boolean, OUT[int64]) for index in (int32, int64)])
+@kernel([void(IN[index], IN[float32], boolean, boolean, OUT[uint32]) for index in (int32, int64)])
 def count_by_table(columns, values, keep_zeros, keep_nan, counts):
     """Add the cells that count, per column, to `counts`; columns beyond it are left out."""
     for k in range(len(columns)):
         if columns[k] < len(counts) and does_count(values[k], keep_zeros, keep_nan):
-            counts[columns[k]] += 1
+            counts[columns[k]] += uint32(1)
 
 
 # Hash tables for columns that are too many or too far apart for a table: open addressing, a power of two of

@@ -55,8 +55,7 @@ def test_column_kernels_as_plain_python(data):
     np.cumsum(offsets, out=offsets)
     got_rows, got_values = np.empty(len(features), np.int32), np.empty(len(features), np.float32)
     cursors = offsets[:-1].copy()
-    held = indptr, features, values, True, True, 0, offsets[1:], cursors, got_rows, got_values
-    assert kernels.scatter_columns.py_func(*held) == -1
+    assert kernels.scatter_columns.py_func(indptr, features, values, True, True, 0, cursors, got_rows, got_values)
     np.testing.assert_array_equal(cursors, offsets[1:])
     np.testing.assert_array_equal(offsets, expected.offsets)
     np.testing.assert_array_equal(got_rows, expected.rows)
@@ -84,6 +83,10 @@ def test_a_column_of_more_entries_than_there_was_to_be_is_refused():
     builder.add(np.array([0, 2, 3]), np.array([0, 1, 1], np.int32), np.ones(3, np.float32))
     with pytest.raises(DataError, match="more than 1 rows have feature 0 of a block.*do not change data"):
         builder.add(np.array([0, 1]), np.array([0], np.int32), np.ones(1, np.float32))
+        builder.columns()
+    builder = ColumnsBuilder(np.array([1, 2], np.int64))
+    with pytest.raises(DataError, match="more than 2 rows have feature 1 of a block.*do not change data"):
+        builder.add(np.array([0, 1, 2, 3]), np.array([1, 1, 1], np.int32), np.ones(3, np.float32))
 
 
 @pytest.mark.parametrize("run", [kernels.prefix_ends, kernels.prefix_ends.py_func])

@@ -30,9 +30,7 @@ def data():
     offsets = np.zeros(N_FEATURES + 1, np.int64)
     np.cumsum(np.bincount(features, minlength=N_FEATURES), out=offsets[1:])
     rows_of, values_of = np.empty(len(features), np.int32), np.empty(len(features), np.float32)
-    columns.scatter_columns(
-        indptr, features, values, True, True, 0, offsets[1:], offsets[:-1].copy(), rows_of, values_of
-    )
+    columns.scatter_columns(indptr, features, values, True, True, 0, offsets[:-1].copy(), rows_of, values_of)
     cuts = np.tile(np.append(np.linspace(-2, 2, N_BINS - 1), np.inf), N_FEATURES).astype(np.float32)
     cut_offsets = np.arange(0, len(cuts) + 1, N_BINS)
     grads, hesses = rng.integers(-1000, 1000, N_ROWS), rng.integers(1, 1000, N_ROWS)

@@ -26,7 +26,7 @@ def test_kernels_as_plain_python(matrix, keep_zeros, keep_nan):
     results = []
     for plain in (False, True):
         out = [np.empty(len(indptr), np.int64), np.zeros(csr.nnz, np.int32), np.zeros(csr.nnz, np.float32)]
-        located, counts = np.empty(csr.nnz, np.int32), np.zeros(matrix.shape[1] // 2, np.int64)
+        located, counts = np.empty(csr.nnz, np.int32), np.zeros(matrix.shape[1] // 2, np.uint32)
 
         def run(kernel, *args, plain=plain):
             return (kernel.py_func if plain else kernel)(*args)
