@@ -79,7 +79,7 @@ class DenseColumns:
         ends = np.arange(n_features) * self.n_rows
         for first_row, block in self._pieces(begin, end):
             kernels.append_cells(block.reshape(-1), first_row, self._keep_zeros, self._keep_nan, ends, rows, values)
-        return _without_gaps(self.n_rows, np.arange(n_features) * self.n_rows, ends, rows, values)
+        return Columns(self.n_rows, n_features, *_close_gaps(np.arange(n_features) * self.n_rows, ends, rows, values))
 
     def _pieces(self, begin: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
         """(first row, float32 cells of some rows) of features begin .. end."""
@@ -151,47 +151,47 @@ def _sorted(columns: Columns) -> SortedColumns:
 
 
 class ColumnsBuilder:
-    """Columns in the making, of rows that come piece by piece."""
+    """Columns in the making, of rows that come in parts, piece by piece. Parts may be added to side by side."""
 
-    def __init__(self, counts: np.ndarray):
-        """counts: int64 (n_features), how many entries each column will have at most."""
-        if len(counts) > MAX_INT32:
-            raise DataError(f"a block of {len(counts)} features: use more feature shards")
-        self._offsets = np.zeros(len(counts) + 1, np.int64)
-        np.cumsum(counts, out=self._offsets[1:])
-        n_cells = int(self._offsets[-1])
-        self._cursors = self._offsets[:-1].astype(np.int32 if n_cells < MAX_INT32 else np.int64)
+    def __init__(self, name: str, counts: np.ndarray, n_rows: list[int]):
+        """name of the data, for messages; counts: int64 (n_parts, n_features), how many entries of each column a part has at
+        most; n_rows of each part."""
+        if sum(n_rows) > MAX_INT32 or counts.shape[1] > MAX_INT32:
+            raise DataError(f"a block of {sum(n_rows)} rows x {counts.shape[1]} features: use more row or feature shards")
+        offsets = np.zeros(counts.shape[1] + 1, np.int64)
+        np.cumsum(counts.sum(axis=0), out=offsets[1:])
+        n_cells = int(offsets[-1])
+        self._name = name
+        self._ends = offsets[:-1] + np.cumsum(counts, axis=0)  # of each part's entries in each column
+        self._cursors = np.empty(counts.shape, np.int32 if n_cells < MAX_INT32 else np.int64)
+        self._cursors[0], self._cursors[1:] = offsets[:-1], self._ends[:-1]
         self._rows, self._values = np.empty(n_cells, np.int32), np.empty(n_cells, np.float32)
-        self._n_rows = 0
+        self._next_row = np.cumsum([0, *n_rows])[:-1].tolist()
+        self._end_rows = np.cumsum(n_rows).tolist()
 
     def add(
-        self, indptr: np.ndarray, features: np.ndarray, values: np.ndarray, keep_zeros: bool = True, keep_nan: bool = True
+        self, part: int, indptr: np.ndarray, features: np.ndarray, values: np.ndarray, keep_zeros: bool, keep_nan: bool
     ) -> None:
-        """The next rows, as CSR: indptr int64, features int32 (negative: left out), values float32; which values count
-        (data.zeros). A row holds a feature at most once.
-
-        DataError for more rows than int32 can number.
-        """
-        n_rows = self._n_rows + len(indptr) - 1
-        if n_rows > MAX_INT32:
-            raise DataError(f"a block of more than {MAX_INT32} rows: use more row shards")
-        held = indptr, features, values, keep_zeros, keep_nan, self._n_rows, self._cursors, self._rows, self._values
+        """The next rows of a part, as CSR: indptr int64, features int32 (negative: left out), values float32; which values
+        count (data.zeros). A row holds a feature at most once."""
+        first = self._next_row[part]
+        self._next_row[part] += len(indptr) - 1
+        held = indptr, features, values, keep_zeros, keep_nan, first, self._cursors[part], self._rows, self._values
         if not kernels.scatter_columns(*held):
             self._complain()
-        self._n_rows = n_rows
 
     def columns(self) -> Columns:
-        """Of all rows that were added; to be called once. DataError if a column has more entries than there were to be."""
-        if (self._cursors > self._offsets[1:]).any():
+        """Of all rows that were added; to be called once. DataError if there are others than there were to be."""
+        if self._next_row != self._end_rows or (self._cursors > self._ends).any():
             self._complain()
-        return _without_gaps(self._n_rows, self._offsets[:-1], self._cursors, self._rows, self._values)
+        of_column = [ends.T.reshape(-1) for ends in (self._cursors, self._ends)]  # part after part
+        n_parts, n_features = self._ends.shape
+        begins = np.concatenate([np.zeros(min(1, n_features), np.int64), of_column[1][:-1]])
+        offsets, rows, values = _close_gaps(begins, of_column[0], self._rows, self._values)
+        return Columns(self._end_rows[-1], n_features, np.ascontiguousarray(offsets[::n_parts]), rows, values)
 
     def _complain(self):
-        f = int((self._cursors > self._offsets[1:]).argmax())
-        raise DataError(
-            f"more than {self._offsets[f + 1] - self._offsets[f]} rows have feature {f} of a block: there were so many when "
-            f"they were counted; do not change data while they are read"
-        )
+        raise DataError(f"{self._name} changed between counting and reading it: leave data as they are while they are read")
 
 
 def to_columns(indptr: np.ndarray, features: np.ndarray, values: np.ndarray, n_features: int) -> Columns:
@@ -213,18 +213,20 @@ def to_columns(indptr: np.ndarray, features: np.ndarray, values: np.ndarray, n_f
     least, greatest = (int(features.min()), int(features.max())) if len(features) else (0, -1)
     if least < 0 or greatest >= n_features:
         raise DataError(f"feature numbers {least}..{greatest} in a block of {n_features} features")
-    counts = np.zeros(n_features, np.int64)
-    kernels.count_features(features, counts)
-    builder = ColumnsBuilder(counts)
-    builder.add(indptr, features, values)
+    counts = np.zeros((1, n_features), np.int64)
+    kernels.count_features(features, counts[0])
+    builder = ColumnsBuilder("X", counts, [n_rows])
+    builder.add(0, indptr, features, values, True, True)
     return builder.columns()
 
 
-def _without_gaps(n_rows: int, begins: np.ndarray, ends: np.ndarray, rows: np.ndarray, values: np.ndarray) -> Columns:
-    """Columns out of column f's entries begins[f] .. ends[f], which are moved if there is anything between them."""
+def _close_gaps(
+    begins: np.ndarray, ends: np.ndarray, rows: np.ndarray, values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Offsets, rows and values of entries begins[i] .. ends[i], one after another; moved if there is anything between."""
     offsets = np.zeros(len(begins) + 1, np.int64)
     np.cumsum(ends - begins, out=offsets[1:])
     if offsets[-1] < len(rows):
         kernels.close_gaps(begins, offsets, rows, values)
         rows, values = rows[: offsets[-1]], values[: offsets[-1]]
-    return Columns(n_rows, len(begins), offsets, rows, values)
+    return offsets, rows, values

@@ -79,9 +79,16 @@ class DenseSource(_RowSource):
         borders = [begin + (end - begin) * part // n_parts for part in range(n_parts + 1)]
         return list(zip(borders[:-1], borders[1:], strict=True))
 
-    def read_columns(self, span, keep, counts=None):
+    def count_in_parts(self, span, n_threads, side_by_side=map):
+        return [self.count(span)]
+
+    def read_counted(self, counted, keep, side_by_side=map):
+        [whole] = counted
+        return self.read_columns(whole.span, keep)
+
+    def read_columns(self, span, keep):
         if int(keep.max(initial=-1)) >= self._n_columns:  # columns that other data have
-            return super().read_columns(span, keep, counts)
+            return super().read_columns(span, keep)
         begin, end = span
         rule = self.zero_as_missing
         columns = DenseColumns(self._matrix[begin:end], keep, zeros.keeps_zeros(rule), zeros.keeps_nan(rule))
@@ -100,7 +107,7 @@ class DenseSource(_RowSource):
         features = np.flatnonzero(counts)
         labels, weights = self._rows_of(begin, end)
         return Counts(
-            features=features, counts=counts[features], stores_zeros=stores_zeros, n_rows=end - begin,
+            span=span, features=features, counts=counts[features], stores_zeros=stores_zeros, n_rows=end - begin,
             n_values=int(counts.sum()), n_features=self._n_features, labels=labels, weights=weights, bytes_read=0,
         )  # fmt: skip
 
@@ -148,7 +155,7 @@ class CsrSource(_RowSource):
             raise DataError(f"{name}: indptr must rise from 0 to {len(indices)}, the length of indices")
         self._indices = indices
         self._data = data
-        self.bytes_pending = 0  # read when the source was opened, told with the first piece
+        self.bytes_pending = iter([0])  # read when the source was opened, told with the first piece
         self.mapped = False
 
     def split(self, span, n_parts):
@@ -185,7 +192,7 @@ class CsrSource(_RowSource):
         indptr = self._indptr[row : stop + 1] - begin
         columns = self._indices[begin:end]
         data = self._data[begin:end]
-        bytes_read, self.bytes_pending = self.bytes_pending, 0
+        bytes_read = next(self.bytes_pending, 0)
         if self.mapped:
             bytes_read += columns.nbytes + data.nbytes
         if columns.dtype.kind == "u" and columns.dtype.itemsize == 8:
@@ -276,7 +283,7 @@ def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:
     if len(shape) != 2 or min(shape) < 0:
         raise DataError(f"{name}: its shape is {shape}: two numbers, rows and columns, are needed")
     source = CsrSource(name, *parts, shape, given["labels"], given["weights"], n_features, zero_as_missing)
-    source.bytes_pending = members.bytes_read
+    source.bytes_pending = iter([members.bytes_read])
     source.mapped = mapped
     return source
 

@@ -5,10 +5,13 @@ come from `spans` and `split` and go back into `count` and `read`, in any proces
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +22,9 @@ from psboost.kernels import cells as kernels
 
 TABLE_COLUMNS = 1 << 22  # columns below are counted in a table, the others in a hash table
 LOOKUP_COLUMNS = 1 << 26  # no lookup table is longer
+MOST_PARTS = 8  # that are read side by side: each takes the memory of a table of columns
+
+SideBySide = Callable[..., Iterable]  # a `map`, which may take several items at a time
 
 
 @dataclass(frozen=True)
@@ -51,12 +57,14 @@ class Rows:
 class Counts:
     """What a span stores.
 
+    span          the span itself
     features      int64, ascending: the columns in which something is stored
     counts        int64: how many cells are
     n_values      the sum of counts; the other fields are as in Rows
     stores_zeros  whether a zero is stored, counted or not
     """
 
+    span: tuple[int, int]
     features: np.ndarray
     counts: np.ndarray
     n_rows: int
@@ -66,6 +74,36 @@ class Counts:
     weights: np.ndarray | None
     bytes_read: int
     stores_zeros: bool
+
+    @staticmethod
+    def join(parts: list["Counts"]) -> "Counts":
+        """What spans that follow each other store together."""
+        if len(parts) == 1:
+            return parts[0]
+        features, counts = sum_counts([part.features for part in parts], [part.counts for part in parts])
+        return Counts(
+            span=(parts[0].span[0], parts[-1].span[1]),
+            features=features,
+            counts=counts,
+            n_rows=sum(part.n_rows for part in parts),
+            n_values=sum(part.n_values for part in parts),
+            n_features=max(part.n_features for part in parts),
+            labels=_joined([part.labels for part in parts]),
+            weights=_joined([part.weights for part in parts]),
+            bytes_read=sum(part.bytes_read for part in parts),
+            stores_zeros=any(part.stores_zeros for part in parts),
+        )
+
+
+def sum_counts(features: list[np.ndarray], counts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """(features, counts): the sums of counts of features, int64, each ascending."""
+    features, counts = np.concatenate(features), np.concatenate(counts)
+    if len(features) == 0:
+        return features, counts
+    order = np.argsort(features, kind="stable")
+    features, counts = features[order], counts[order]
+    first = np.flatnonzero(np.concatenate([[True], features[1:] != features[:-1]]))
+    return features[first], np.add.reduceat(counts, first)
 
 
 @dataclass(frozen=True)
@@ -118,6 +156,7 @@ class Source(ABC):
     name: str
     has_labels: bool
     zero_as_missing: zeros.Rule | None
+    is_seekable = True  # whether a part of the rows is read in a part of the time
 
     @abstractmethod
     def _whole(self) -> tuple[int, int]:
@@ -155,15 +194,43 @@ class Source(ABC):
 
     def count(self, span: tuple[int, int]) -> Counts:
         """How often each column is stored in `span`, and its labels. Raises DataError."""
+        return self._count(span, self._cells(span))
+
+    def count_in_parts(self, span: tuple[int, int], n_threads: int, side_by_side: SideBySide = map) -> list[Counts]:
+        """The same in parts that follow each other; `side_by_side` is a `map` that takes n_threads of them at a time."""
+        spans = self.split(span, min(n_threads, MOST_PARTS) if self.is_seekable else 1)
+        return self._in_parts(lambda i, pieces: self._count(spans[i], pieces), spans, side_by_side)
+
+    def _in_parts(self, function: Callable[[int, Iterator[Cells]], Any], spans: list, side_by_side: SideBySide) -> list:
+        """function(i, cells of the i-th span) of each span. If one raises, the others end with their pieces at hand."""
+        stopped = Event()
+
+        def work(i: int, span: tuple[int, int]):
+            try:
+                return function(i, takewhile(lambda _: not stopped.is_set(), self._cells(span)))
+            except BaseException:
+                if stopped.is_set():  # it had to do without its pieces
+                    return None
+                stopped.set()
+                raise
+
+        try:
+            return list(side_by_side(work, range(len(spans)), spans))
+        except BaseException:  # while it waited for the others
+            stopped.set()
+            raise
+
+    def _count(self, span: tuple[int, int], pieces_of_span: Iterator[Cells]) -> Counts:
         counter = _Counter(self.zero_as_missing)
         pieces = []
         stores_zeros = False
-        for cells in self._cells(span):
+        for cells in pieces_of_span:
             counter.add(cells)
             stores_zeros = stores_zeros or bool((cells.values == 0).any())
             pieces.append(_without_values(cells))
         features, counts = counter.result()
         return Counts(
+            span=span,
             features=features,
             counts=counts,
             n_rows=sum(len(piece.indptr) - 1 for piece in pieces),
@@ -216,24 +283,31 @@ class Source(ABC):
             bytes_read=sum(piece.bytes_read for piece in pieces),
         )
 
-    def read_columns(self, span: tuple[int, int], keep: np.ndarray, counts: Counts | None = None) -> "Held":
-        """The rows of `span`, column by column; only the columns `keep`, as in `read`. Raises DataError.
+    def read_columns(self, span: tuple[int, int], keep: np.ndarray) -> Held:
+        """The rows of `span`, column by column; only the columns `keep`, as in `read`. Raises DataError."""
+        rows = self.read(span, keep)
+        columns = to_columns(rows.indptr, rows.features, rows.values, len(keep))
+        return Held(columns, rows.labels, rows.weights, rows.bytes_read)
 
-        counts  what `count` said of this span: its cells then go to their columns as they are read, and are not held by
-                row before, which takes twice the memory
-        """
-        if counts is None:
-            rows = self.read(span, keep)
-            columns = to_columns(rows.indptr, rows.features, rows.values, len(keep))
-            return Held(columns, rows.labels, rows.weights, rows.bytes_read)
+    def read_counted(self, counted: list[Counts], keep: np.ndarray, side_by_side: SideBySide = map) -> Held:
+        """The same of parts that were counted, side by side (count_in_parts): each cell goes to its column as it is read,
+        where `read_columns` holds all by row before, which takes twice the memory. DataError if they have changed."""
         lookup = _Lookup(np.ascontiguousarray(keep, np.int64))
-        positions, counts_of_keep = lookup.locate(counts.features), np.zeros(len(keep), np.int64)
-        counts_of_keep[positions[positions >= 0]] = counts.counts[positions >= 0]
-        builder, pieces = ColumnsBuilder(counts_of_keep), []
+        counts = np.zeros((len(counted), len(keep)), np.int64)
+        for part, of_part in zip(counted, counts, strict=True):
+            positions = lookup.locate(part.features)
+            of_part[positions[positions >= 0]] = part.counts[positions >= 0]
+        builder = ColumnsBuilder(self.name, counts, [part.n_rows for part in counted])
         rules = zeros.keeps_zeros(self.zero_as_missing), zeros.keeps_nan(self.zero_as_missing)
-        for cells in self._cells(span):
-            builder.add(cells.indptr, lookup.locate(cells.columns), cells.values, *rules)
-            pieces.append(_without_values(cells))
+
+        def add(i: int, pieces: Iterator[Cells]) -> list[Cells]:
+            added = []
+            for cells in pieces:
+                builder.add(i, cells.indptr, lookup.locate(cells.columns), cells.values, *rules)
+                added.append(_without_values(cells))
+            return added
+
+        pieces = sum(self._in_parts(add, [part.span for part in counted], side_by_side), [])
         return Held(
             columns=builder.columns(),
             labels=_joined([piece.labels for piece in pieces]),

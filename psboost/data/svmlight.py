@@ -51,6 +51,7 @@ class SvmlightSource(Source):
         self._index_base = index_base
         self._n_features = n_features
         self._packed = {".gz": gzip.open, ".bz2": bz2.open}.get(os.path.splitext(name)[1])
+        self.is_seekable = not self._packed
         with self._open():
             pass  # so that an unreadable file is an error now
 
@@ -87,6 +88,10 @@ class SvmlightSource(Source):
         except (OSError, EOFError, zlib.error) as error:
             what = "cannot be unpacked" if self._packed else "cannot be read"
             raise DataError(f"{self.name}: {what}: {error}; check the file") from error
+
+    def _in_parts(self, *args):
+        prepare("parse")  # here, for of several threads all but one would say that they wait
+        return super()._in_parts(*args)
 
     def _cells(self, span):
         prepare("parse")

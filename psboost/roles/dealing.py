@@ -10,6 +10,7 @@ from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.block import NARROW_BINS
 from psboost.data.cut_points import CutPoints
+from psboost.data.source import sum_counts
 from psboost.errors import DataError, ParameterError
 from psboost.kernels.dealing import deal
 from psboost.roles.job import Job
@@ -99,14 +100,9 @@ def _n_ranges_of_thread(n_features: int, job: Job) -> int:
 
 
 def _sum_counts(described: list[DescribeRows]) -> dict[str, np.ndarray]:
-    ids = np.concatenate([unpack_ascending(m.features, m.n_distinct) for m in described])
-    counts = np.concatenate([unpack_integers(m.counts, m.n_distinct) for m in described])
-    if len(ids) == 0:
-        return {"ids": ids, "counts": counts}
-    order = np.argsort(ids, kind="stable")
-    ids, counts = ids[order], counts[order]
-    first = np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
-    return {"ids": ids[first], "counts": np.add.reduceat(counts, first)}
+    features = [unpack_ascending(m.features, m.n_distinct) for m in described]
+    ids, counts = sum_counts(features, [unpack_integers(m.counts, m.n_distinct) for m in described])
+    return {"ids": ids, "counts": counts}
 
 
 @dataclass(frozen=True)

@@ -93,9 +93,11 @@ class Worker(Role):
     def _describe(self) -> None:
         """Counts the features of this worker's part of the row shard's rows (DescribeRows)."""
         with self.stage("read"):
-            counts, labels = self._count(self._source)
-            self._counts = counts if not self._peers else None  # else the peers counted some of its rows
-            eval_counts = [self._count(source)[0] for source in self._eval_sources]
+            counted = self._count(self._source)
+            counts = Counts.join(counted)
+            labels = self._labels(self._source, counts.span, counts)
+            eval_counts = [Counts.join(self._count(source)) for source in self._eval_sources]
+            self._counted = counted if not self._peers else []  # else the peers counted some of its rows
         self.bytes_read += counts.bytes_read + sum(part.bytes_read for part in eval_counts)
         weights = _weights(counts)
         self.send(
@@ -118,11 +120,10 @@ class Worker(Role):
     def _span(self, source: Source) -> tuple[int, int]:
         return source.spans(self._job.n_row_shards)[self._r]
 
-    def _count(self, source: Source) -> tuple[Counts, np.ndarray]:
-        """What the worker's part of the row shard stores, and its labels."""
+    def _count(self, source: Source) -> list[Counts]:
+        """What the worker's part of the row shard stores, in parts."""
         span = source.split(self._span(source), self._job.n_feature_shards)[self._c]
-        counts = source.count(span)
-        return counts, self._labels(source, span, counts)
+        return source.count_in_parts(span, self._job.n_threads, self._side_by_side)
 
     def _labels(self, source: Source, span: tuple[int, int], part: Held | Counts) -> np.ndarray:
         if part.labels is None:
@@ -132,9 +133,13 @@ class Worker(Role):
     def _read(self, deal: DealFeatures) -> Shard:
         """The row shard's rows with this worker's features, then the evaluation rows."""
         sources = [source.with_rule(self._job.zero_as_missing) for source in (self._source, *self._eval_sources)]
-        counts = [self._counts, *(None for _ in self._eval_sources)]
-        self._counts = None
-        parts = [source.read_columns(self._span(source), self._ids, n) for source, n in zip(sources, counts, strict=True)]
+        train, *others = sources
+        if self._counted:
+            held = train.read_counted(self._counted, self._ids, self._side_by_side)
+        else:
+            held = train.read_columns(self._span(train), self._ids)
+        self._counted = []
+        parts = [held, *(source.read_columns(self._span(source), self._ids) for source in others)]
         self.bytes_read += sum(part.bytes_read for part in parts)
         labels = [self._labels(source, self._span(source), part) for source, part in zip(sources, parts, strict=True)]
         return Shard(

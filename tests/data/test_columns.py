@@ -63,30 +63,44 @@ def test_column_kernels_as_plain_python(data):
 
 
 @pytest.mark.parametrize("run", both_ways(kernels))
-@given(data=csr(), spare=st.integers(0, 2), cut=st.integers(0, 8), keep_zeros=st.booleans(), keep_nan=st.booleans())
-def test_rows_in_pieces_with_room_to_spare(run, data, spare, cut, keep_zeros, keep_nan):
+@given(
+    data=csr(), spare=st.integers(0, 2), cuts=st.lists(st.integers(0, 8), min_size=3, max_size=3).map(sorted),
+    keep_zeros=st.booleans(), keep_nan=st.booleans(),
+)  # fmt: skip
+def test_rows_in_parts_and_pieces_with_room_to_spare(run, data, spare, cuts, keep_zeros, keep_nan):
     rows, n_features = data
     rows = [[(f, 0.0 if v == 1.0 else v) for f, v in row] for row in rows]
     kept = [[(f, v) for f, v in row if f != 1 and (v != 0 or keep_zeros) and (v == v or keep_nan)] for row in rows]
-    counts = np.array([len(column) for column in naive.scatter_columns(kept, n_features)], np.int64)
+    edges = [0, *(min(cut, len(rows)) for cut in cuts), len(rows)]
+    pieces = [slice(*edge) for edge in zip(edges, edges[1:], strict=False)]
+    parts = [pieces[:1], pieces[1:3], pieces[3:]]
+    columns = [naive.scatter_columns(kept[part[0].start : part[-1].stop], n_features) for part in parts]
+    counts = np.array([[len(column) for column in of_part] for of_part in columns], np.int64).reshape(3, n_features)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "kernels", run)
-        builder = ColumnsBuilder(counts + spare)
-        for part in (rows[:cut], rows[cut:]):
-            indptr, features, values = arrays(part)
-            builder.add(indptr, np.where(features == 1, -1, features).astype(np.int32), values, keep_zeros, keep_nan)
+        builder = ColumnsBuilder("X", counts + spare, [part[-1].stop - part[0].start for part in parts])
+        for i in (2, 0, 1):
+            for piece in parts[i]:
+                indptr, features, values = arrays(rows[piece])
+                features = np.where(features == 1, -1, features).astype(np.int32)
+                builder.add(i, indptr, features, values, keep_zeros, keep_nan)
         same(builder.columns(), to_columns(*arrays(kept), n_features))
 
 
-def test_a_column_of_more_entries_than_there_was_to_be_is_refused():
-    builder = ColumnsBuilder(np.array([1, 2], np.int64))
-    builder.add(np.array([0, 2, 3]), np.array([0, 1, 1], np.int32), np.ones(3, np.float32))
-    with pytest.raises(DataError, match="more than 1 rows have feature 0 of a block.*do not change data"):
-        builder.add(np.array([0, 1]), np.array([0], np.int32), np.ones(1, np.float32))
-        builder.columns()
-    builder = ColumnsBuilder(np.array([1, 2], np.int64))
-    with pytest.raises(DataError, match="more than 2 rows have feature 1 of a block.*do not change data"):
-        builder.add(np.array([0, 1, 2, 3]), np.array([1, 1, 1], np.int32), np.ones(3, np.float32))
+@pytest.mark.parametrize("n_rows", [1, 2, 3, 4])
+@pytest.mark.parametrize("features", [[0, 0, 1], [1, 1, 1], [0, 1]])
+def test_other_rows_than_were_counted_are_refused(n_rows, features):
+    def build():
+        builder = ColumnsBuilder("a.svm", np.array([[1, 2]]), [n_rows])
+        indptr, values = np.arange(len(features) + 1), np.ones(len(features), np.float32)
+        builder.add(0, indptr, np.array(features, np.int32), values, True, True)
+        return builder.columns()
+
+    if (n_rows, len(features)) == (2, 2):
+        assert build().offsets.tolist() == [0, 1, 2]
+        return
+    with pytest.raises(DataError, match="a.svm changed between counting and reading it"):
+        build()
 
 
 @pytest.mark.parametrize("run", [kernels.prefix_ends, kernels.prefix_ends.py_func])
@@ -153,6 +167,7 @@ def same(a, b):
     for name in ("offsets", "rows", "values"):
         np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
         assert getattr(a, name).dtype == getattr(b, name).dtype
+        assert getattr(a, name).flags.c_contiguous
 
 
 def columns_of_dense(matrix, keep, keep_zeros, keep_nan):

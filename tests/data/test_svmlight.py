@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
+from psboost.cluster.threads import side_by_side
 from psboost.data import source as source_module
 from psboost.data import svmlight as svmlight_module
-from psboost.data.source import open_source
+from psboost.data.source import Counts, open_source
 from psboost.errors import DataError, ParameterError
 from psboost.kernels import svmlight as kernels
 from tests.naive import cells as naive_cells
@@ -261,11 +262,22 @@ def test_keep_and_count_beside_naive(folder, table_columns, matrix, stride):
         assert kept.n_features == counts.n_features
         wanted = naive_cells.compact([(naive_cells.locate(c, keep.tolist()), np.float32(v)) for c, v in rows], True)
         same(read_all(source, 1, keep)[1], wanted)
-        at_once, by_row = source.read_columns(span, keep, counts), source.read_columns(span, keep)
-        for name in ("offsets", "rows", "values"):
-            np.testing.assert_array_equal(getattr(at_once.columns, name), getattr(by_row.columns, name))
-        assert (at_once.columns.n_rows, at_once.bytes_read) == (len(rows), by_row.bytes_read)
-        assert at_once.labels.tolist() == by_row.labels.tolist() == [1.0] * len(rows)
+        by_row = source.read_columns(span, keep)
+        with side_by_side(3, "test") as threads:
+            for counted in ([counts], source.count_in_parts(span, 3, threads)):
+                same_counts(Counts.join(counted), counts)
+                at_once = source.read_counted(counted, keep, threads)
+                for name in ("offsets", "rows", "values"):
+                    np.testing.assert_array_equal(getattr(at_once.columns, name), getattr(by_row.columns, name))
+                assert at_once.labels.tolist() == by_row.labels.tolist() == [1.0] * len(rows)
+
+
+def same_counts(got, expected):
+    assert got.features.tolist() == expected.features.tolist()
+    assert got.counts.tolist() == expected.counts.tolist()
+    names = ("span", "n_rows", "n_values", "n_features", "stores_zeros")
+    assert [getattr(got, name) for name in names] == [getattr(expected, name) for name in names]
+    assert got.labels.tolist() == expected.labels.tolist()
 
 
 def test_lines_added_between_counting_and_reading_are_an_error(folder):
@@ -273,8 +285,38 @@ def test_lines_added_between_counting_and_reading_are_an_error(folder):
     span = source.spans(1)[0]
     counts = source.count(span)
     opened(folder, b"1 2:1\n0 2:1\n1 2:1\n")
-    with pytest.raises(DataError, match="do not change data while they are read"):
-        source.read_columns(span, np.array([1, 0]), counts)
+    with pytest.raises(DataError, match="train.svm changed between counting and reading it"):
+        source.read_counted([counts], np.array([1, 0]))
+
+
+def test_a_part_that_is_wrong_ends_the_others(folder, monkeypatch):
+    monkeypatch.setattr(svmlight_module, "CHUNK_BYTES", 64)
+    monkeypatch.setattr(svmlight_module, "TAIL_BYTES", 64)
+    source = opened(folder, b"1 1:1 2:2\n" * 999 + b"1 1:1 2:x\n")
+    n_read = [0, 0]
+
+    def pieces(span, read=source._cells):
+        for cells in read(span):
+            n_read[span[0] > 0] += 1
+            yield cells
+
+    monkeypatch.setattr(source, "_cells", pieces)
+    whole = list(svmlight_module.SvmlightSource._cells(source, source.split(source.spans(1)[0], 2)[0]))
+
+    def last_first(function, *items):
+        return [function(*args) for args in reversed(list(zip(*items, strict=True)))]
+
+    with pytest.raises(DataError, match="train.svm:1000:9"):
+        source.count_in_parts(source.spans(1)[0], 2, last_first)
+    assert n_read[0] <= 1 < len(whole)
+
+
+@pytest.mark.parametrize("name", ["train.svm", "train.svm.gz"])
+def test_packed_text_is_read_in_one_part(folder, name):
+    text = b"1 1:1 2:2\n" * 9
+    source = opened(folder, gzip.compress(text) if name.endswith("gz") else text, name)
+    counted = source.count_in_parts(source.spans(1)[0], 3)
+    assert [part.n_rows for part in counted] == ([9] if name.endswith("gz") else [3, 3, 3])
 
 
 def test_the_largest_index(folder):
