@@ -93,11 +93,9 @@ class Worker(Role):
     def _describe(self) -> None:
         """Counts the features of this worker's part of the row shard's rows (DescribeRows)."""
         with self.stage("read"):
-            counted = self._count(self._source)
-            counts = Counts.join(counted)
+            self._counted = [self._count(source) for source in (self._source, *self._eval_sources)]
+            counts, *eval_counts = [Counts.join(parts) for parts in self._counted]
             labels = self._labels(self._source, counts.span, counts)
-            eval_counts = [Counts.join(self._count(source)) for source in self._eval_sources]
-            self._counted = counted if not self._peers else []  # else the peers counted some of its rows
         self.bytes_read += counts.bytes_read + sum(part.bytes_read for part in eval_counts)
         weights = _weights(counts)
         self.send(
@@ -133,13 +131,12 @@ class Worker(Role):
     def _read(self, deal: DealFeatures) -> Shard:
         """The row shard's rows with this worker's features, then the evaluation rows."""
         sources = [source.with_rule(self._job.zero_as_missing) for source in (self._source, *self._eval_sources)]
-        train, *others = sources
-        if self._counted:
-            held = train.read_counted(self._counted, self._ids, self._side_by_side)
+        if self._peers:  # which counted some of the rows
+            parts = [source.read_columns(self._span(source), self._ids) for source in sources]
         else:
-            held = train.read_columns(self._span(train), self._ids)
+            both = zip(sources, self._counted, strict=True)
+            parts = [source.read_counted(counted, self._ids, self._side_by_side) for source, counted in both]
         self._counted = []
-        parts = [held, *(source.read_columns(self._span(source), self._ids) for source in others)]
         self.bytes_read += sum(part.bytes_read for part in parts)
         labels = [self._labels(source, self._span(source), part) for source, part in zip(sources, parts, strict=True)]
         return Shard(
