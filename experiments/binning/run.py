@@ -60,7 +60,7 @@ def time_psboost(rows, max_bin: int, kind: str) -> dict[str, float]:
     """CPU seconds of each step on (indptr, features, values, n_features)."""
     n_rows, n_features = len(rows[0]) - 1, rows[3]
     marks = [time.process_time()]
-    columns = to_columns(*rows)
+    columns = to_columns([rows[:3]], n_features)
     marks.append(time.process_time())
     sketches = Sketches.summarise(columns, 0, n_features, n_rows, max_bin=max_bin, kind=kind)
     marks.append(time.process_time())

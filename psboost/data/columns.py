@@ -1,6 +1,6 @@
 """Knows stored values by row and by column; does not know bins, labels or where the values came from."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -162,7 +162,7 @@ class ColumnsBuilder:
         np.cumsum(counts.sum(axis=0), out=offsets[1:])
         n_cells = int(offsets[-1])
         self._name = name
-        self._ends = offsets[:-1] + np.cumsum(counts, axis=0)  # of each part's entries in each column
+        self._ends = offsets[:-1] + np.cumsum(counts, axis=0)  # of the room for each part's entries in each column
         self._cursors = np.empty(counts.shape, np.int32 if n_cells < MAX_INT32 else np.int64)
         self._cursors[0], self._cursors[1:] = offsets[:-1], self._ends[:-1]
         self._rows, self._values = np.empty(n_cells, np.int32), np.empty(n_cells, np.float32)
@@ -184,21 +184,36 @@ class ColumnsBuilder:
         """Of all rows that were added; to be called once. DataError if there are others than there were to be."""
         if self._next_row != self._end_rows or (self._cursors > self._ends).any():
             self._complain()
-        of_column = [ends.T.reshape(-1) for ends in (self._cursors, self._ends)]  # part after part
         n_parts, n_features = self._ends.shape
-        begins = np.concatenate([np.zeros(min(1, n_features), np.int64), of_column[1][:-1]])
-        offsets, rows, values = _close_gaps(begins, of_column[0], self._rows, self._values)
+        taken, room = (ends.T.reshape(-1) for ends in (self._cursors, self._ends))  # column after column, each by parts
+        begins = np.concatenate([np.zeros(min(1, n_features), np.int64), room[:-1]])
+        offsets, rows, values = _close_gaps(begins, taken, self._rows, self._values)
         return Columns(self._end_rows[-1], n_features, np.ascontiguousarray(offsets[::n_parts]), rows, values)
 
     def _complain(self):
         raise DataError(f"{self._name} changed between counting and reading it: leave data as they are while they are read")
 
 
-def to_columns(indptr: np.ndarray, features: np.ndarray, values: np.ndarray, n_features: int) -> Columns:
-    """The columns of CSR rows: indptr int64 (n_rows + 1), features int32 in [0, n_features), values float32.
+Csr = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows: indptr int64 (n_rows + 1), features int32, values float32
 
-    A row holds a feature at most once. Raises DataError if the arrays do not fit together.
+
+def to_columns(parts: list[Csr], n_features: int, side_by_side: Callable[..., Iterable] = map) -> Columns:
+    """The columns of rows that come in parts, features in [0, n_features). A row holds a feature at most once.
+
+    side_by_side  a `map` that may take several parts at a time
+
+    Raises DataError if the arrays do not fit together.
     """
+    for part in parts:
+        _check(*part, n_features)
+    counts = np.zeros((len(parts), n_features), np.int64)
+    list(side_by_side(lambda part, of_part: kernels.count_features(part[1], of_part), parts, counts))
+    builder = ColumnsBuilder("X", counts, [len(indptr) - 1 for indptr, _, _ in parts])
+    list(side_by_side(lambda i, part: builder.add(i, *part, True, True), range(len(parts)), parts))
+    return builder.columns()
+
+
+def _check(indptr: np.ndarray, features: np.ndarray, values: np.ndarray, n_features: int) -> None:
     n_rows = len(indptr) - 1
     if n_rows < 0 or n_rows > MAX_INT32 or not 0 <= n_features <= MAX_INT32:
         raise DataError(f"a block of {n_rows} rows x {n_features} features: use more row or feature shards")
@@ -213,11 +228,6 @@ def to_columns(indptr: np.ndarray, features: np.ndarray, values: np.ndarray, n_f
     least, greatest = (int(features.min()), int(features.max())) if len(features) else (0, -1)
     if least < 0 or greatest >= n_features:
         raise DataError(f"feature numbers {least}..{greatest} in a block of {n_features} features")
-    counts = np.zeros((1, n_features), np.int64)
-    kernels.count_features(features, counts[0])
-    builder = ColumnsBuilder("X", counts, [n_rows])
-    builder.add(0, indptr, features, values, True, True)
-    return builder.columns()
 
 
 def _close_gaps(

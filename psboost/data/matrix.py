@@ -86,9 +86,9 @@ class DenseSource(_RowSource):
         [whole] = counted
         return self.read_columns(whole.span, keep)
 
-    def read_columns(self, span, keep):
+    def read_columns(self, span, keep, *threads):
         if int(keep.max(initial=-1)) >= self._n_columns:  # columns that other data have
-            return super().read_columns(span, keep)
+            return super().read_columns(span, keep, *threads)
         begin, end = span
         rule = self.zero_as_missing
         columns = DenseColumns(self._matrix[begin:end], keep, zeros.keeps_zeros(rule), zeros.keeps_nan(rule))

@@ -182,6 +182,17 @@ class Source(ABC):
     def place(self, span: tuple[int, int], row: int) -> str:
         """Where the row-th row of `span` stands, for error messages; may read the file."""
 
+    def map_pieces(
+        self, function: Callable[[Cells | DenseCells], Any], n_threads: int, side_by_side: SideBySide = map
+    ) -> list:
+        """function(piece) of the pieces of all rows, in order. Raises DataError.
+
+        side_by_side  a `map` that takes n_threads parts of the rows at a time
+        """
+        spans = self.spans(n_threads if self.is_seekable else 1)
+        parts = self._in_parts(lambda _, pieces: [function(piece) for piece in pieces], spans, side_by_side, self.pieces)
+        return sum(parts, [])
+
     def spans(self, n_parts: int) -> list[tuple[int, int]]:
         """n_parts half-open spans that together hold all rows once, balanced by stored values or bytes."""
         return self.split(self._whole(), n_parts)
@@ -198,16 +209,21 @@ class Source(ABC):
 
     def count_in_parts(self, span: tuple[int, int], n_threads: int, side_by_side: SideBySide = map) -> list[Counts]:
         """The same in parts that follow each other; `side_by_side` is a `map` that takes n_threads of them at a time."""
-        spans = self.split(span, min(n_threads, MOST_PARTS) if self.is_seekable else 1)
+        spans = self._parts_of(span, n_threads)
         return self._in_parts(lambda i, pieces: self._count(spans[i], pieces), spans, side_by_side)
 
-    def _in_parts(self, function: Callable[[int, Iterator[Cells]], Any], spans: list, side_by_side: SideBySide) -> list:
-        """function(i, cells of the i-th span) of each span. If one raises, the others end with their pieces at hand."""
+    def _parts_of(self, span: tuple[int, int], n_threads: int) -> list[tuple[int, int]]:
+        """A span for each thread, as far as that saves time."""
+        return self.split(span, min(n_threads, MOST_PARTS) if self.is_seekable else 1)
+
+    def _in_parts(self, function: Callable[[int, Iterator], Any], spans: list, side_by_side: SideBySide, read=None) -> list:
+        """function(i, pieces of the i-th span) of each span, as `read` gives them, by default `_cells`. If one raises, the
+        others end with their pieces at hand."""
         stopped = Event()
 
         def work(i: int, span: tuple[int, int]):
             try:
-                return function(i, takewhile(lambda _: not stopped.is_set(), self._cells(span)))
+                return function(i, takewhile(lambda _: not stopped.is_set(), (read or self._cells)(span)))
             except BaseException:
                 if stopped.is_set():  # it had to do without its pieces
                     return None
@@ -247,13 +263,15 @@ class Source(ABC):
 
         keep  int64, distinct columns in the caller's order
         """
-        lookup = None if keep is None else _Lookup(np.ascontiguousarray(keep, np.int64))
+        return self._read(span, self._cells(span), None if keep is None else _Lookup(keep))
+
+    def _read(self, span: tuple[int, int], pieces_of_span: Iterator[Cells], lookup: "_Lookup | None") -> Rows:
         n_expected = self._most_cells(span)
         columns = _Growing(np.int64 if lookup is None else np.int32, n_expected)
         values = _Growing(np.float32, n_expected)
         indptrs = [np.zeros(1, np.int64)]
         pieces = []
-        for cells in self._cells(span):
+        for cells in pieces_of_span:
             n_cells, before = len(cells.values), values.n
             found = (
                 cells.columns.astype(np.int64, copy=False) if lookup is None else lookup.locate(cells.columns)
@@ -283,16 +301,26 @@ class Source(ABC):
             bytes_read=sum(piece.bytes_read for piece in pieces),
         )
 
-    def read_columns(self, span: tuple[int, int], keep: np.ndarray) -> Held:
-        """The rows of `span`, column by column; only the columns `keep`, as in `read`. Raises DataError."""
-        rows = self.read(span, keep)
-        columns = to_columns(rows.indptr, rows.features, rows.values, len(keep))
-        return Held(columns, rows.labels, rows.weights, rows.bytes_read)
+    def read_columns(
+        self, span: tuple[int, int], keep: np.ndarray, n_threads: int = 1, side_by_side: SideBySide = map
+    ) -> Held:
+        """The rows of `span`, column by column; only the columns `keep`, as in `read`. Raises DataError.
+
+        side_by_side  a `map` that takes n_threads parts of it at a time
+        """
+        lookup, spans = _Lookup(keep), self._parts_of(span, n_threads)
+        parts = self._in_parts(lambda i, pieces: self._read(spans[i], pieces, lookup), spans, side_by_side)
+        return Held(
+            columns=to_columns([(part.indptr, part.features, part.values) for part in parts], len(keep), side_by_side),
+            labels=_joined([part.labels for part in parts]),
+            weights=_joined([part.weights for part in parts]),
+            bytes_read=sum(part.bytes_read for part in parts),
+        )
 
     def read_counted(self, counted: list[Counts], keep: np.ndarray, side_by_side: SideBySide = map) -> Held:
         """The same of parts that were counted, side by side (count_in_parts): each cell goes to its column as it is read,
         where `read_columns` holds all by row before, which takes twice the memory. DataError if they have changed."""
-        lookup = _Lookup(np.ascontiguousarray(keep, np.int64))
+        lookup = _Lookup(keep)
         counts = np.zeros((len(counted), len(keep)), np.int64)
         for part, of_part in zip(counted, counts, strict=True):
             positions = lookup.locate(part.features)
@@ -410,6 +438,7 @@ class _Lookup:
     """Position of a column in `keep`, by a table, or by a hash table if keep's columns lie far apart."""
 
     def __init__(self, keep):
+        keep = np.ascontiguousarray(keep, np.int64)
         longest = min(LOOKUP_COLUMNS, max(1 << 16, 16 * len(keep)))
         positions = np.arange(len(keep), dtype=np.int32)
         n_columns = int(keep.max(initial=-1)) + 1

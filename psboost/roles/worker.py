@@ -132,7 +132,8 @@ class Worker(Role):
         """The row shard's rows with this worker's features, then the evaluation rows."""
         sources = [source.with_rule(self._job.zero_as_missing) for source in (self._source, *self._eval_sources)]
         if self._peers:  # which counted some of the rows
-            parts = [source.read_columns(self._span(source), self._ids) for source in sources]
+            threads = self._job.n_threads, self._side_by_side
+            parts = [source.read_columns(self._span(source), self._ids, *threads) for source in sources]
         else:
             both = zip(sources, self._counted, strict=True)
             parts = [source.read_counted(counted, self._ids, self._side_by_side) for source, counted in both]

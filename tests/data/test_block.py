@@ -40,7 +40,7 @@ def columns_of(rows, n_features):
     indptr = np.zeros(len(rows) + 1, np.int64)
     np.cumsum([len(row) for row in rows], out=indptr[1:])
     features = np.array([f for row in rows for f, _ in row], np.int32)
-    return to_columns(indptr, features, np.array([v for row in rows for _, v in row], np.float32), n_features)
+    return to_columns([(indptr, features, np.array([v for row in rows for _, v in row], np.float32))], n_features)
 
 
 def cut_points_of(cuts, has_missing):

@@ -37,7 +37,7 @@ def arrays(rows):
 @given(csr())
 def test_columns_hold_what_the_rows_hold(data):
     rows, n_features = data
-    columns = to_columns(*arrays(rows), n_features)
+    columns = to_columns([arrays(rows)], n_features)
     assert (columns.n_rows, columns.n_features) == (len(rows), n_features)
     for f, expected in enumerate(naive.scatter_columns(rows, n_features)):
         held = slice(columns.offsets[f], columns.offsets[f + 1])
@@ -49,7 +49,7 @@ def test_columns_hold_what_the_rows_hold(data):
 def test_column_kernels_as_plain_python(data):
     rows, n_features = data
     indptr, features, values = arrays(rows)
-    expected = to_columns(indptr, features, values, n_features)
+    expected = to_columns([(indptr, features, values)], n_features)
     offsets = np.zeros(n_features + 1, np.int64)
     kernels.count_features.py_func(features, offsets[1:])
     np.cumsum(offsets, out=offsets)
@@ -84,7 +84,7 @@ def test_rows_in_parts_and_pieces_with_room_to_spare(run, data, spare, cuts, kee
                 indptr, features, values = arrays(rows[piece])
                 features = np.where(features == 1, -1, features).astype(np.int32)
                 builder.add(i, indptr, features, values, keep_zeros, keep_nan)
-        same(builder.columns(), to_columns(*arrays(kept), n_features))
+        same(builder.columns(), to_columns([arrays(kept)], n_features))
 
 
 @pytest.mark.parametrize("n_rows", [1, 2, 3, 4])
@@ -107,7 +107,7 @@ def test_other_rows_than_were_counted_are_refused(n_rows, features):
 @given(data=csr(), n_count_rows=st.integers(0, 9))
 def test_prefix_ends(run, data, n_count_rows):
     rows, n_features = data
-    columns = to_columns(*arrays(rows), n_features)
+    columns = to_columns([arrays(rows)], n_features)
     ends = np.empty(n_features, np.int64)
     run(columns.offsets, columns.rows, n_count_rows, ends)
     counted = naive.scatter_columns(rows[:n_count_rows], n_features)
@@ -148,7 +148,7 @@ def test_find_runs(run, columns, limit):
 def test_arrays_that_do_not_fit_are_refused(indptr, features, n_values, n_features):
     with pytest.raises(DataError):
         values = np.ones(n_values, np.float32)
-        to_columns(np.array(indptr, np.int64), np.array(features, np.int32), values, n_features)
+        to_columns([(np.array(indptr, np.int64), np.array(features, np.int32), values)], n_features)
 
 
 @st.composite
@@ -177,7 +177,7 @@ def columns_of_dense(matrix, keep, keep_zeros, keep_nan):
          if (keep_zeros or row[column] != 0) and (keep_nan or row[column] == row[column])]
         for row in matrix.tolist()
     ]  # fmt: skip
-    return to_columns(*arrays(rows), len(keep))
+    return to_columns([arrays(rows)], len(keep))
 
 
 @given(dense(), st.sampled_from([1, 7, 1000]), st.sampled_from([1, 4, 1000]))

@@ -129,7 +129,7 @@ def test_dense_sparse_and_file_beside_naive(folder, matrix, rule, n_parts, piece
                 read = source.with_rule(decided)
                 counted = source.count_in_parts((0, len(matrix)), n_parts)
                 at_once, by_row = read.read_counted(counted, keep), whole(read, keep)
-                wanted = to_columns(by_row.indptr, by_row.features, by_row.values, len(keep))
+                wanted = to_columns([(by_row.indptr, by_row.features, by_row.values)], len(keep))
                 got = at_once.columns.part(0, len(keep))
                 for name in ("n_rows", "offsets", "rows", "values"):
                     np.testing.assert_array_equal(getattr(got, name), getattr(wanted, name))

@@ -33,7 +33,7 @@ def columns_of(table, stored=None):
     rows, features = np.nonzero(table if stored is None else stored)
     indptr = np.zeros(len(table) + 1, np.int64)
     np.cumsum(np.bincount(rows, minlength=len(table)), out=indptr[1:])
-    return to_columns(indptr, features.astype(np.int32), table[rows, features], table.shape[1])
+    return to_columns([(indptr, features.astype(np.int32), table[rows, features])], table.shape[1])
 
 
 def summarise(table, max_bin=4, kind="exact", **counted):

@@ -266,10 +266,10 @@ def test_keep_and_count_beside_naive(folder, table_columns, matrix, stride):
         with side_by_side(3, "test") as threads:
             for counted in ([counts], source.count_in_parts(span, 3, threads)):
                 same_counts(Counts.join(counted), counts)
-                at_once = source.read_counted(counted, keep, threads)
-                for name in ("offsets", "rows", "values"):
-                    np.testing.assert_array_equal(getattr(at_once.columns, name), getattr(by_row.columns, name))
-                assert at_once.labels.tolist() == by_row.labels.tolist() == [1.0] * len(rows)
+                for held in (source.read_counted(counted, keep, threads), source.read_columns(span, keep, 3, threads)):
+                    for name in ("offsets", "rows", "values"):
+                        np.testing.assert_array_equal(getattr(held.columns, name), getattr(by_row.columns, name))
+                    assert held.labels.tolist() == by_row.labels.tolist() == [1.0] * len(rows)
 
 
 def same_counts(got, expected):

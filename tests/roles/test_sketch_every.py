@@ -31,7 +31,7 @@ def cut_points_by_hand(X, y, margins, tree):
     weights = round_gradients(p - y, p * (1 - p), steps, rounding_key(5, tree), 0) & 0xFFFFFFFF
     rows, features = np.nonzero(X)
     indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(X, axis=1))])
-    columns = to_columns(indptr, features.astype(np.int32), X[rows, features], X.shape[1])
+    columns = to_columns([(indptr, features.astype(np.int32), X[rows, features])], X.shape[1])
     sketches = Sketches.summarise(columns, 0, X.shape[1], len(y), max_bin=4, kind="weighted", weights=weights)
     return sketches.cut_points(max_bin=4, zero_as_missing=False)
 
