@@ -88,6 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         "--zero-as-missing", choices=("true", "false", "unstored"),
         help="what a zero means, instead of what the model says (XGBoost's models: unstored)",
     )  # fmt: skip
+    predict.add_argument("--threads", metavar="N", help="without --grid: how many score rows (this machine's cores)")
     predict.add_argument("--grid", metavar="RxC", help="predict block-distributed on this grid of workers")
     predict.add_argument("--servers", metavar="S", default="1", help="servers, with --grid (1)")
     predict.add_argument(
@@ -273,7 +274,10 @@ def _predict(args: argparse.Namespace) -> None:
 
         forest.zero_as_missing = RULES[args.zero_as_missing]
     if args.grid is None:
-        predictions = forest.predict(args.data, output_margin=args.output_margin, index_base=args.index_base)
+        threads = None if args.threads is None else _whole("--threads", args.threads)
+        predictions = forest.predict(
+            args.data, output_margin=args.output_margin, index_base=args.index_base, threads=threads
+        )
     else:
         from psboost.config import parse_grid
         from psboost.prediction import predict_with_report

@@ -167,7 +167,7 @@ def _predict_psboost(job: dict):
         from psboost.boosting.scorer import Scorer
 
         Scorer.margins = partialmethod(Scorer.margins, method=job["method"])
-    return lambda X: forest.predict(X, output_margin=True)
+    return lambda X: forest.predict(X, output_margin=True, threads=1)
 
 
 def _predict_xgboost(X, job: dict):

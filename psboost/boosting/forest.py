@@ -8,6 +8,7 @@ A forest's rule for zeros (DESIGN.md, D9) is `zero_as_missing`:
 """
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,17 @@ from typing import Any
 import numpy as np
 
 from psboost.boosting.scorer import Scorer
+from psboost.cores import n_cores
 from psboost.data import zeros
 from psboost.data.matrix import is_sparse
 from psboost.data.source import open_source
-from psboost.errors import ModelError
+from psboost.errors import ModelError, ParameterError
 from psboost.kernels import links
 from psboost.kernels.prepare import prepare
 
 MAX_FEATURES = 2**63 - 1
+MOST_THREADS = 2**10
+ROWS_OF_THREAD = 1 << 12  # to score fewer is not worth starting a thread
 RT_EPS = np.float32(1e-6)  # XGBoost keeps a base_score that is a probability so far from 0 and 1
 
 # objective: is base_score a probability, is the prediction one
@@ -159,15 +163,18 @@ class Forest:
             except ModelError as error:
                 raise ModelError(f"tree {number}: {error}") from None
 
-    def predict(self, X, output_margin=False, index_base=1) -> np.ndarray:
+    def predict(self, X, output_margin=False, index_base=1, threads=None) -> np.ndarray:
         """float32 (n_rows): probabilities for the logistic objectives, or the margins.
 
         X           2-d numbers, a scipy sparse matrix or array, a data frame, or the path of a file
         index_base  of an svmlight file
+        threads     how many score rows side by side; by default this machine's cores, and fewer for few rows
 
-        ModelError unless X is as wide as the model (text may be narrower), DataError if it is unreadable.
+        ModelError unless X is as wide as the model (text may be narrower), DataError if it is unreadable, ParameterError.
         """
-        margins = self._predict_margins(X, index_base)
+        if threads is not None and not (isinstance(threads, int | np.integer) and 1 <= threads <= MOST_THREADS):
+            raise ParameterError(f"threads is {threads!r}: give a whole number between 1 and {MOST_THREADS}")
+        margins = self._predict_margins(X, index_base, n_cores() if threads is None else int(threads))
         return margins if output_margin else self.link(margins)
 
     def link(self, margins) -> np.ndarray:
@@ -196,29 +203,29 @@ class Forest:
             temporary.unlink(missing_ok=True)
             raise ModelError(f"{path}: the model cannot be written: {error.strerror}") from error
 
-    def _predict_margins(self, X, index_base) -> np.ndarray:
+    def _predict_margins(self, X, index_base, n_threads) -> np.ndarray:
         prepare("predict")
         if isinstance(X, (str, Path)):
-            return self._predict_file(X, index_base)
+            source = open_source(X, index_base=index_base, zero_as_missing=self.zero_as_missing)
+            return self._predict_source(source, n_threads)
         rule = self.zero_as_missing
         if rule == zeros.UNSTORED and not is_sparse(X):
             rule = False  # the same for a matrix that stores every cell, and then its zeros need not be handed over
         source = open_source(X, zero_as_missing=rule)
         self._check_width("X", np.shape(X)[1], exact=True)
-        return self._predict_source(source)
+        return self._predict_source(source, min(n_threads, 1 + np.shape(X)[0] // ROWS_OF_THREAD))
 
-    def _predict_file(self, path, index_base) -> np.ndarray:
-        source = open_source(path, index_base=index_base, zero_as_missing=self.zero_as_missing)
-        return self._predict_source(source)
-
-    def _predict_source(self, source) -> np.ndarray:
+    def _predict_source(self, source, n_threads) -> np.ndarray:
         scorer = self._scorer(source.zero_as_missing)
-        parts = []
-        [whole] = source.spans(1)
-        for rows in source.pieces(whole):
+
+        def margins(rows) -> np.ndarray:
             self._check_width(source.name, rows.n_features, exact=source.name.endswith(".npz"))
-            parts.append(scorer.margins(rows))
-        return np.concatenate(parts)
+            return scorer.margins(rows)
+
+        if n_threads == 1:
+            return np.concatenate(source.map_pieces(margins, 1))
+        with ThreadPoolExecutor(n_threads) as threads:
+            return np.concatenate(source.map_pieces(margins, n_threads, threads.map))
 
     def _scorer(self, rule) -> Scorer:
         trees, scorer = self._scorers.get(rule, (None, None))

@@ -39,7 +39,6 @@ class Scorer:
         self.features = self._nodes.features
         self.n_words = int(self._nodes.n_words.max(initial=1))
         self._lists = {}
-        self._lookup = self._places = self._blocks = self._walked = None
 
     def margins(self, rows, method=None) -> np.ndarray:
         """float32 (n_rows): base margin + leaf values, added in float32 in tree order.
@@ -53,13 +52,9 @@ class Scorer:
             method = "walk" if self._walk_is_faster(len(margins)) else "bits"
         if method not in ("bits", "walk"):
             raise ValueError(f"unknown method {method!r}")
-        if self._lookup is None:
-            self._lookup, self._places = _lookup(self.features), _places(self.features)
         if method == "walk":
             self._walk(rows, margins)
             return margins
-        if self._blocks is None:
-            self._blocks = self._nodes.blocks(self._unstored)
         if dense:
             scoring.add_dense_scores(rows.values, self._skip_zeros, self.features, *self._blocks, *self._scratch(), margins)
         else:
@@ -113,8 +108,6 @@ class Scorer:
         exits.add_exits(positions, masks, lists.word_begin, lists.leaf_values, margins)
 
     def _walk(self, rows, margins):
-        if self._walked is None:
-            self._walked = self._nodes.steps()
         k = len(self.features)
         n_together = min(max(1, CACHE_BYTES // (4 * max(k, 1))), 64)
         for begin in range(0, len(margins), n_together):
@@ -135,6 +128,24 @@ class Scorer:
         if self._most_leaves > scoring.MOST_LEAVES or len(self.features) > MOST_FEATURES:
             return True
         return -(-n_rows // LANES) * self._steps_of_block > n_rows * self._steps_of_row
+
+    # What rows are scored by is made when it is first needed, by whichever thread needs it.
+
+    @cached_property
+    def _lookup(self) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
+        return _lookup(self.features)
+
+    @cached_property
+    def _places(self) -> np.ndarray:
+        return _places(self.features)
+
+    @cached_property
+    def _blocks(self) -> tuple[np.ndarray, ...]:
+        return self._nodes.blocks(self._unstored)
+
+    @cached_property
+    def _walked(self) -> tuple[np.ndarray, ...]:
+        return self._nodes.steps()
 
     @cached_property
     def _most_leaves(self) -> int:

@@ -1,6 +1,8 @@
 """Knows what a forest predicts from every kind of input, and how it is saved; does not know the format."""
 
 import os
+import threading
+from functools import partialmethod
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from psboost.boosting import forest as forest_module
 from psboost.boosting.forest import Forest, base_margin, load_model
+from psboost.boosting.scorer import Scorer
 from psboost.errors import DataError, ModelError, ParameterError
 from tests.naive import scoring as naive
 
@@ -113,6 +117,50 @@ def test_a_file_predicts_as_its_matrix(tmp_path, rule, index_base):
     packed = tmp_path / "rows.npz"
     sparse.save_npz(packed, naive.to_csr(X, stored))
     np.testing.assert_array_equal(forest.predict(packed), forest.predict(X))
+
+
+@pytest.mark.parametrize("method", ["bits", "walk"])
+@pytest.mark.parametrize("threads", [2, 5, None])
+def test_threads_predict_the_same(tmp_path, monkeypatch, method, threads):
+    rng = np.random.default_rng(2)
+    X, stored = naive.random_rows(rng, 300, 7)
+    X = np.nan_to_num(X, nan=0.5)
+    csr = naive.to_csr(X, stored)
+    sparse.save_npz(tmp_path / "rows.npz", csr)
+    cells = [[f"{c + 1}:{row[c]:.9g}" for c in np.flatnonzero(held)] for row, held in zip(X, stored, strict=True)]
+    (tmp_path / "rows.svm").write_text("".join(" ".join(["0", *of_row]) + "\n" for of_row in cells))
+    expected = make_forest().predict(X, threads=1)
+    monkeypatch.setattr(forest_module, "ROWS_OF_THREAD", 50)
+    monkeypatch.setattr(forest_module, "n_cores", lambda: 3)
+    monkeypatch.setattr("psboost.data.matrix.PIECE_CELLS", 149)
+    monkeypatch.setattr(Scorer, "margins", by := recorded(partialmethod(Scorer.margins, method=method)))
+    for given_as in (X, csr, tmp_path / "rows.npz", tmp_path / "rows.svm"):
+        by.threads.clear()
+        np.testing.assert_array_equal(make_forest().predict(given_as, threads=threads), expected)
+        assert threading.current_thread() not in by.threads
+
+
+def recorded(method):
+    """The method; `threads` has those that called it."""
+
+    def call(self, *args):
+        call.threads.add(threading.current_thread())
+        return method.__get__(self)(*args)
+
+    call.threads = set()
+    return call
+
+
+def test_few_rows_are_predicted_by_the_caller(monkeypatch):
+    monkeypatch.setattr(Scorer, "margins", by := recorded(Scorer.margins))
+    make_forest().predict(np.zeros((forest_module.ROWS_OF_THREAD - 1, 7)), threads=2)
+    assert by.threads == {threading.current_thread()}
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1.5, "2", 2**20])
+def test_a_number_of_threads_that_is_none(threads):
+    with pytest.raises(ParameterError, match="threads is .*: give a whole number between 1 and 1024"):
+        make_forest().predict(np.zeros((1, 7)), threads=threads)
 
 
 def test_a_file_stores_zeros_too(tmp_path):
