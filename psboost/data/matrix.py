@@ -16,7 +16,8 @@ import scipy  # scipy.sparse is imported where it is first named: it takes a qua
 
 from psboost.data import zeros
 from psboost.data.columns import DenseColumns
-from psboost.data.source import Cells, Counts, DenseCells, Held, Source, check_parts
+from psboost.data.rows import Cells, Counts, DenseCells, Held
+from psboost.data.source import Source, check_parts
 from psboost.errors import DataError
 from psboost.kernels import cells as kernels
 

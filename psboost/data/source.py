@@ -1,4 +1,4 @@
-"""Knows rows of stored values, wherever they come from, how to count and filter them; does not know bins.
+"""Knows how rows are counted, filtered and read side by side, wherever they come from; does not know bins.
 
 A source is cut into spans. What a span is (a range of rows or of bytes) is the source's own business: spans
 come from `spans` and `split` and go back into `count` and `read`, in any process that opened the same data.
@@ -7,7 +7,6 @@ come from `spans` and `split` and go back into `count` and `read`, in any proces
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from threading import Event
@@ -16,132 +15,15 @@ from typing import Any
 import numpy as np
 
 from psboost.data import zeros
-from psboost.data.columns import Columns, ColumnsBuilder, DenseColumns, to_columns
+from psboost.data.column_tables import ColumnCounter, ColumnLookup
+from psboost.data.columns import ColumnsBuilder, to_columns
+from psboost.data.rows import Cells, Counts, DenseCells, Held, Rows, joined
 from psboost.errors import DataError, ParameterError
 from psboost.kernels import cells as kernels
 
-TABLE_COLUMNS = 1 << 22  # columns below are counted in a table, the others in a hash table
-LOOKUP_COLUMNS = 1 << 26  # no lookup table is longer
 MOST_PARTS = 8  # that are read side by side: each takes the memory of a table of columns
 
 SideBySide = Callable[..., Iterable]  # a `map`, which may take several items at a time
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Rows of a source: CSR of stored values.
-
-    indptr      int64 (n_rows + 1)
-    features    int64: columns, zero-based; when read with `keep`, int32: positions in `keep`
-    values      float32
-    labels      float64 (n_rows), None when the source has none
-    weights     float64 (n_rows) or None
-    n_features  the declared width, or 1 + the largest column in what was parsed, kept or not
-    bytes_read  from disk, for this call
-    """
-
-    indptr: np.ndarray
-    features: np.ndarray
-    values: np.ndarray
-    labels: np.ndarray | None
-    weights: np.ndarray | None
-    n_features: int
-    bytes_read: int
-
-    @property
-    def n_rows(self) -> int:
-        return len(self.indptr) - 1
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What a span stores.
-
-    span          the span itself
-    features      int64, ascending: the columns in which something is stored
-    counts        int64: how many cells are
-    n_values      the sum of counts; the other fields are as in Rows
-    stores_zeros  whether a zero is stored, counted or not
-    """
-
-    span: tuple[int, int]
-    features: np.ndarray
-    counts: np.ndarray
-    n_rows: int
-    n_values: int
-    n_features: int
-    labels: np.ndarray | None
-    weights: np.ndarray | None
-    bytes_read: int
-    stores_zeros: bool
-
-    @staticmethod
-    def join(parts: list["Counts"]) -> "Counts":
-        """What spans that follow each other store together."""
-        if len(parts) == 1:
-            return parts[0]
-        features, counts = sum_counts([part.features for part in parts], [part.counts for part in parts])
-        return Counts(
-            span=(parts[0].span[0], parts[-1].span[1]),
-            features=features,
-            counts=counts,
-            n_rows=sum(part.n_rows for part in parts),
-            n_values=sum(part.n_values for part in parts),
-            n_features=max(part.n_features for part in parts),
-            labels=_joined([part.labels for part in parts]),
-            weights=_joined([part.weights for part in parts]),
-            bytes_read=sum(part.bytes_read for part in parts),
-            stores_zeros=any(part.stores_zeros for part in parts),
-        )
-
-
-def sum_counts(features: list[np.ndarray], counts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """(features, counts): the sums of counts of features, int64, each ascending."""
-    features, counts = np.concatenate(features), np.concatenate(counts)
-    if len(features) == 0:
-        return features, counts
-    order = np.argsort(features, kind="stable")
-    features, counts = features[order], counts[order]
-    first = np.flatnonzero(np.concatenate([[True], features[1:] != features[:-1]]))
-    return features[first], np.add.reduceat(counts, first)
-
-
-@dataclass(frozen=True)
-class Held:
-    """Some rows, column by column.
-
-    columns    of the columns that were asked for, in that order; the other fields are as in Rows
-    """
-
-    columns: Columns | DenseColumns
-    labels: np.ndarray | None
-    weights: np.ndarray | None
-    bytes_read: int
-
-
-@dataclass(frozen=True)
-class Cells:
-    """A piece of a span as a source hands it over, stored zeros and NaN still in it.
-
-    indptr int64 (n_rows + 1), columns int32 or int64, values float32 (finite or NaN), labels and weights
-    float64 (n_rows) or None; n_features and bytes_read of this piece alone.
-    """
-
-    indptr: np.ndarray
-    columns: np.ndarray
-    values: np.ndarray
-    labels: np.ndarray | None
-    weights: np.ndarray | None
-    n_features: int
-    bytes_read: int
-
-
-@dataclass(frozen=True)
-class DenseCells:
-    """A piece of a span that stores every cell: values float32 (n_rows, n_columns), finite or NaN, in any layout."""
-
-    values: np.ndarray
-    n_features: int
 
 
 class Source(ABC):
@@ -237,11 +119,11 @@ class Source(ABC):
             raise
 
     def _count(self, span: tuple[int, int], pieces_of_span: Iterator[Cells]) -> Counts:
-        counter = _Counter(self.zero_as_missing)
+        counter = ColumnCounter(self.zero_as_missing)
         pieces = []
         stores_zeros = False
         for cells in pieces_of_span:
-            counter.add(cells)
+            counter.add(cells.columns, cells.values)
             stores_zeros = stores_zeros or bool((cells.values == 0).any())
             pieces.append(_without_values(cells))
         features, counts = counter.result()
@@ -252,8 +134,8 @@ class Source(ABC):
             n_rows=sum(len(piece.indptr) - 1 for piece in pieces),
             n_values=int(counts.sum()),
             n_features=max(piece.n_features for piece in pieces),
-            labels=_joined([piece.labels for piece in pieces]),
-            weights=_joined([piece.weights for piece in pieces]),
+            labels=joined([piece.labels for piece in pieces]),
+            weights=joined([piece.weights for piece in pieces]),
             bytes_read=sum(piece.bytes_read for piece in pieces),
             stores_zeros=stores_zeros,
         )
@@ -263,9 +145,9 @@ class Source(ABC):
 
         keep  int64, distinct columns in the caller's order
         """
-        return self._read(span, self._cells(span), None if keep is None else _Lookup(keep))
+        return self._read(span, self._cells(span), None if keep is None else ColumnLookup(keep))
 
-    def _read(self, span: tuple[int, int], pieces_of_span: Iterator[Cells], lookup: "_Lookup | None") -> Rows:
+    def _read(self, span: tuple[int, int], pieces_of_span: Iterator[Cells], lookup: ColumnLookup | None) -> Rows:
         n_expected = self._most_cells(span)
         columns = _Growing(np.int64 if lookup is None else np.int32, n_expected)
         values = _Growing(np.float32, n_expected)
@@ -292,11 +174,11 @@ class Source(ABC):
             indptrs.append(indptr[1:] + before)
             pieces.append(_without_values(cells))
         return Rows(
-            indptr=_joined(indptrs),
+            indptr=joined(indptrs),
             features=columns.taken(),
             values=values.taken(),
-            labels=_joined([piece.labels for piece in pieces]),
-            weights=_joined([piece.weights for piece in pieces]),
+            labels=joined([piece.labels for piece in pieces]),
+            weights=joined([piece.weights for piece in pieces]),
             n_features=max(piece.n_features for piece in pieces),
             bytes_read=sum(piece.bytes_read for piece in pieces),
         )
@@ -308,19 +190,19 @@ class Source(ABC):
 
         side_by_side  a `map` that takes n_threads parts of it at a time
         """
-        lookup, spans = _Lookup(keep), self._parts_of(span, n_threads)
+        lookup, spans = ColumnLookup(keep), self._parts_of(span, n_threads)
         parts = self._in_parts(lambda i, pieces: self._read(spans[i], pieces, lookup), spans, side_by_side)
         return Held(
             columns=to_columns([(part.indptr, part.features, part.values) for part in parts], len(keep), side_by_side),
-            labels=_joined([part.labels for part in parts]),
-            weights=_joined([part.weights for part in parts]),
+            labels=joined([part.labels for part in parts]),
+            weights=joined([part.weights for part in parts]),
             bytes_read=sum(part.bytes_read for part in parts),
         )
 
     def read_counted(self, counted: list[Counts], keep: np.ndarray, side_by_side: SideBySide = map) -> Held:
         """The same of parts that were counted, side by side (count_in_parts): each cell goes to its column as it is read,
         where `read_columns` holds all by row before, which takes twice the memory. DataError if they have changed."""
-        lookup = _Lookup(keep)
+        lookup = ColumnLookup(keep)
         counts = np.zeros((len(counted), len(keep)), np.int64)
         for part, of_part in zip(counted, counts, strict=True):
             positions = lookup.locate(part.features)
@@ -338,8 +220,8 @@ class Source(ABC):
         pieces = sum(self._in_parts(add, [part.span for part in counted], side_by_side), [])
         return Held(
             columns=builder.columns(),
-            labels=_joined([piece.labels for piece in pieces]),
-            weights=_joined([piece.weights for piece in pieces]),
+            labels=joined([piece.labels for piece in pieces]),
+            weights=joined([piece.weights for piece in pieces]),
             bytes_read=sum(piece.bytes_read for piece in pieces),
         )
 
@@ -397,11 +279,6 @@ def check_parts(n_parts: int) -> None:
         raise ParameterError(f"n_parts is {n_parts}: it must be 1 or more")
 
 
-def _joined(arrays):
-    """One array of several, None if they are None; does not copy a single one."""
-    return arrays[0] if len(arrays) == 1 or arrays[0] is None else np.concatenate(arrays)
-
-
 def _without_values(cells: Cells) -> Cells:
     """`cells` without its values, so that a piece's memory is free before the next one is read."""
     nothing = np.empty(0, np.float32)
@@ -432,70 +309,3 @@ class _Growing:
         """The array, cut to what is taken."""
         self._array.resize(self.n, refcheck=False)
         return self._array
-
-
-class _Lookup:
-    """Position of a column in `keep`, by a table, or by a hash table if keep's columns lie far apart."""
-
-    def __init__(self, keep):
-        keep = np.ascontiguousarray(keep, np.int64)
-        longest = min(LOOKUP_COLUMNS, max(1 << 16, 16 * len(keep)))
-        positions = np.arange(len(keep), dtype=np.int32)
-        n_columns = int(keep.max(initial=-1)) + 1
-        self._table = self._keys = None
-        if n_columns <= longest:
-            self._table = np.full(n_columns, -1, np.int32)
-            self._table[keep] = positions
-        else:
-            self._keys, self._positions = _empty_hash(len(keep), np.int32)
-            kernels.fill_hash(keep, positions, self._keys, self._positions)
-
-    def locate(self, columns):
-        """int32 positions of `columns` in keep, -1 for those that are not in it."""
-        out = np.empty(len(columns), np.int32)
-        if self._table is not None:
-            kernels.locate_by_table(columns, self._table, out)
-        else:
-            kernels.locate_by_hash(columns, self._keys, self._positions, out)
-        return out
-
-
-class _Counter:
-    """Counts the stored cells of each column: low columns in a table, high ones in a hash table."""
-
-    def __init__(self, zero_as_missing):
-        self._kept = zeros.keeps_zeros(zero_as_missing), zeros.keeps_nan(zero_as_missing)
-        self._table = np.zeros(0, np.uint32)  # no column has more rows than that
-        self._keys, self._counts = _empty_hash(0, np.int64)
-        self._n_keys = 0
-
-    def add(self, cells: Cells) -> None:
-        columns, values = cells.columns, cells.values
-        n_columns = int(columns.max(initial=-1)) + 1
-        n_low = min(n_columns, TABLE_COLUMNS)
-        if n_low > len(self._table):
-            longer = min(TABLE_COLUMNS, max(n_low, 2 * len(self._table)))
-            self._table = np.concatenate([self._table, np.zeros(longer - len(self._table), self._table.dtype)])
-        kernels.count_by_table(columns, values, *self._kept, self._table)
-        at = 0 if n_columns > TABLE_COLUMNS else len(columns)
-        while at < len(columns):
-            table = (self._n_keys, self._keys, self._counts)
-            at, self._n_keys = kernels.count_by_hash(columns, values, *self._kept, TABLE_COLUMNS, at, *table)
-            if at < len(columns):
-                keys, counts = self._keys, self._counts
-                self._keys, self._counts = _empty_hash(len(keys), np.int64)
-                kernels.fill_hash(keys, counts, self._keys, self._counts)
-
-    def result(self):
-        """(features, counts): the columns that are stored, ascending, and how often."""
-        low = np.flatnonzero(self._table)
-        high = np.flatnonzero(self._keys >= 0)
-        high = high[np.argsort(self._keys[high])]
-        features = np.concatenate([low, self._keys[high]])
-        return features, np.concatenate([self._table[low].astype(np.int64), self._counts[high]])
-
-
-def _empty_hash(n_keys, dtype):
-    """(keys, payloads) of an empty hash table that n_keys fill to less than a half."""
-    n_slots = 1 << (2 * max(n_keys, 8) - 1).bit_length()
-    return np.full(n_slots, -1, np.int64), np.zeros(n_slots, dtype)

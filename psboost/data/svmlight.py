@@ -16,7 +16,8 @@ from functools import cached_property
 
 import numpy as np
 
-from psboost.data.source import Cells, Source, check_parts
+from psboost.data.rows import Cells
+from psboost.data.source import Source, check_parts
 from psboost.errors import DataError
 from psboost.kernels import svmlight as kernels
 from psboost.kernels.prepare import prepare

@@ -10,7 +10,7 @@ from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.block import NARROW_BINS
 from psboost.data.cut_points import CutPoints
-from psboost.data.source import sum_counts
+from psboost.data.rows import sum_counts
 from psboost.errors import DataError, ParameterError
 from psboost.kernels.dealing import deal
 from psboost.roles.job import Job

@@ -12,7 +12,8 @@ import numpy as np
 
 from psboost.boosting.forest import Forest
 from psboost.boosting.scorer import Scorer
-from psboost.data.source import Rows, Source
+from psboost.data.rows import Rows
+from psboost.data.source import Source
 from psboost.errors import ModelError
 from psboost.roles.job import Grid
 from psboost.roles.role import COORDINATOR, Role, server_name, worker_name

@@ -19,8 +19,9 @@ from psboost.data import zeros
 from psboost.data.block import bin_offsets_of
 from psboost.data.columns import AnyColumns, SortedColumns, join_columns, sort_columns, stack_columns
 from psboost.data.cut_points import CutPoints
+from psboost.data.rows import Counts, Held
 from psboost.data.sketches import Sketches
-from psboost.data.source import Counts, Held, Source
+from psboost.data.source import Source
 from psboost.errors import DataError, ProtocolError
 from psboost.kernels import routing as routing_kernels
 from psboost.kernels.splits import BUILD_LEFT, N_SPLIT, NODE, SHARD, UNSTORED_LEFT

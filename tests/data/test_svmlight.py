@@ -12,9 +12,10 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from psboost.cluster.threads import side_by_side
-from psboost.data import source as source_module
+from psboost.data import column_tables
 from psboost.data import svmlight as svmlight_module
-from psboost.data.source import Counts, open_source
+from psboost.data.rows import Counts
+from psboost.data.source import open_source
 from psboost.errors import DataError, ParameterError
 from psboost.kernels import svmlight as kernels
 from tests.naive import cells as naive_cells
@@ -246,7 +247,7 @@ def test_keep_and_count_beside_naive(folder, table_columns, matrix, stride):
     source = opened(folder, "\n".join(lines).encode(), "keep.svm", index_base=0)
     span = source.spans(1)[0]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source_module, "TABLE_COLUMNS", table_columns)
+        patch.setattr(column_tables, "TABLE_COLUMNS", table_columns)
         patch.setattr(svmlight_module, "CHUNK_BYTES", 1000)
         counts = source.count(span)
         expected = naive_cells.count(rows, True)
@@ -255,7 +256,7 @@ def test_keep_and_count_beside_naive(folder, table_columns, matrix, stride):
         assert (counts.n_rows, counts.n_values) == (len(rows), sum(expected.values()))
         assert counts.n_features == max(expected, default=-1) + 1
         keep = rng.permutation(40)[: rng.integers(0, 40)].astype(np.int64) * stride
-        patch.setattr(source_module, "LOOKUP_COLUMNS", table_columns)
+        patch.setattr(column_tables, "LOOKUP_COLUMNS", table_columns)
         kept = source.read(span, keep)
         assert kept.features.dtype == np.int32
         assert kept.n_rows == len(rows)
