@@ -35,7 +35,6 @@ class _RowSource(Source):
             )
         self.name = name
         self.zero_as_missing = zero_as_missing
-        self.has_labels = labels is not None
         self._n_rows = n_rows
         self._n_columns = n_columns
         self._n_features = n_columns if n_features is None else int(n_features)

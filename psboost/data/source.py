@@ -30,13 +30,11 @@ class Source(ABC):
     """Rows to learn from or to predict for.
 
     name             for messages: the file's path, or X
-    has_labels       whether Rows.labels is there
     zero_as_missing  the rule for zeros (zeros.py): a stored 0 or NaN that is the same as a cell that is not stored
                      is neither counted nor read
     """
 
     name: str
-    has_labels: bool
     zero_as_missing: zeros.Rule | None
     is_seekable = True  # whether a part of the rows is read in a part of the time
 

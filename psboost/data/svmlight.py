@@ -44,8 +44,6 @@ _COMPLAINTS = {
 class SvmlightSource(Source):
     """An svmlight file; see open_source. Every line has a label."""
 
-    has_labels = True
-
     def __init__(self, name: str, index_base: int, n_features: int | None, zero_as_missing):
         self.name = name
         self.zero_as_missing = zero_as_missing

@@ -100,7 +100,6 @@ def test_dense_sparse_and_file_beside_naive(folder, matrix, rule, n_parts, piece
         ):
             dense = isinstance(source, matrix_module.DenseSource)
             assert source.zero_as_missing is (False if dense and rule is None else rule)
-            assert source.has_labels
             spans = source.spans(n_parts)
             assert len(spans) == n_parts
             assert [spans[0][0], spans[-1][1]] == [0, len(matrix)]
@@ -165,7 +164,6 @@ def test_types_and_what_is_left_alone():
     assert types == [np.int64, np.int64, np.float32, np.float64]
     assert rows.bytes_read == 0
     source = open_source(sparse.csr_array(X))
-    assert not source.has_labels
     assert whole(source).labels is None
     assert source.count((0, 5)).labels is None
 
