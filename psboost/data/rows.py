@@ -68,9 +68,7 @@ class Counts:
             n_rows=sum(part.n_rows for part in parts),
             n_values=sum(part.n_values for part in parts),
             n_features=max(part.n_features for part in parts),
-            labels=joined([part.labels for part in parts]),
-            weights=joined([part.weights for part in parts]),
-            bytes_read=sum(part.bytes_read for part in parts),
+            **rest_of(parts),
             stores_zeros=any(part.stores_zeros for part in parts),
         )
 
@@ -127,3 +125,12 @@ class DenseCells:
 def joined(arrays: list) -> np.ndarray | None:
     """One array of several, None if they are None; does not copy a single one."""
     return arrays[0] if len(arrays) == 1 or arrays[0] is None else np.concatenate(arrays)
+
+
+def rest_of(parts: list) -> dict:
+    """labels, weights and bytes_read of rows that come in parts."""
+    return {
+        "labels": joined([part.labels for part in parts]),
+        "weights": joined([part.weights for part in parts]),
+        "bytes_read": sum(part.bytes_read for part in parts),
+    }

@@ -17,7 +17,7 @@ import numpy as np
 from psboost.data import zeros
 from psboost.data.column_tables import ColumnCounter, ColumnLookup
 from psboost.data.columns import ColumnsBuilder, to_columns
-from psboost.data.rows import Cells, Counts, DenseCells, Held, Rows, joined
+from psboost.data.rows import Cells, Counts, DenseCells, Held, Rows, joined, rest_of
 from psboost.errors import DataError, ParameterError
 from psboost.kernels import cells as kernels
 
@@ -132,9 +132,7 @@ class Source(ABC):
             n_rows=sum(len(piece.indptr) - 1 for piece in pieces),
             n_values=int(counts.sum()),
             n_features=max(piece.n_features for piece in pieces),
-            labels=joined([piece.labels for piece in pieces]),
-            weights=joined([piece.weights for piece in pieces]),
-            bytes_read=sum(piece.bytes_read for piece in pieces),
+            **rest_of(pieces),
             stores_zeros=stores_zeros,
         )
 
@@ -175,10 +173,8 @@ class Source(ABC):
             indptr=joined(indptrs),
             features=columns.taken(),
             values=values.taken(),
-            labels=joined([piece.labels for piece in pieces]),
-            weights=joined([piece.weights for piece in pieces]),
             n_features=max(piece.n_features for piece in pieces),
-            bytes_read=sum(piece.bytes_read for piece in pieces),
+            **rest_of(pieces),
         )
 
     def read_columns(
@@ -192,9 +188,7 @@ class Source(ABC):
         parts = self._in_parts(lambda i, pieces: self._read(spans[i], pieces, lookup), spans, side_by_side)
         return Held(
             columns=to_columns([(part.indptr, part.features, part.values) for part in parts], len(keep), side_by_side),
-            labels=joined([part.labels for part in parts]),
-            weights=joined([part.weights for part in parts]),
-            bytes_read=sum(part.bytes_read for part in parts),
+            **rest_of(parts),
         )
 
     def read_counted(self, counted: list[Counts], keep: np.ndarray, side_by_side: SideBySide = map) -> Held:
@@ -204,7 +198,8 @@ class Source(ABC):
         counts = np.zeros((len(counted), len(keep)), np.int64)
         for part, of_part in zip(counted, counts, strict=True):
             positions = lookup.locate(part.features)
-            of_part[positions[positions >= 0]] = part.counts[positions >= 0]
+            is_kept = positions >= 0
+            of_part[positions[is_kept]] = part.counts[is_kept]
         builder = ColumnsBuilder(self.name, counts, [part.n_rows for part in counted])
         rules = zeros.keeps_zeros(self.zero_as_missing), zeros.keeps_nan(self.zero_as_missing)
 
@@ -218,9 +213,7 @@ class Source(ABC):
         pieces = sum(self._in_parts(add, [part.span for part in counted], side_by_side), [])
         return Held(
             columns=builder.columns(),
-            labels=joined([piece.labels for piece in pieces]),
-            weights=joined([piece.weights for piece in pieces]),
-            bytes_read=sum(piece.bytes_read for piece in pieces),
+            **rest_of(pieces),
         )
 
 
