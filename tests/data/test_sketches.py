@@ -172,6 +172,8 @@ def test_features_without_a_value_get_no_cuts_and_all_missing_ones_a_single_cut(
 @pytest.mark.parametrize("n_rows", [50, 300, 500])
 def test_exact_cut_points_are_xgboosts(zero_as_missing, n_rows):
     xgboost = pytest.importorskip("xgboost")
+    if n_rows > 64 and tuple(map(int, xgboost.__version__.split(".")[:2])) >= (3, 3):
+        pytest.skip("from 3.3 on its sketches hold fewer values than these (dmlc/xgboost pull request 12167)")
     rng = np.random.default_rng(n_rows)
     table = rng.standard_normal((n_rows, 5)).astype(np.float32)
     table[:, 1] = np.round(table[:, 1], 1) + 0.05  # few distinct values, uneven counts, none of them 0
