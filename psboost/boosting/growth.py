@@ -4,22 +4,28 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from psboost.boosting.split import FeatureRange
+from psboost.boosting.split import FeatureRange, Splits
 from psboost.data import zeros
 from psboost.data.block import bin_offsets_of, zero_bins_of
 from psboost.data.cut_points import CutPoints
+from psboost.kernels.splits import DEFAULT_LEFT, NODE
 
 
 @dataclass
 class Frontier:
-    """The open nodes of one level. Children are numbered from the node count on: left, right, left, right."""
+    """The open nodes of one level, the last of all so far. Children are numbered from the node count on: left, right, left,
+    right."""
 
-    open: list[int]
-    n_nodes: int = 1
+    open: range
 
     @staticmethod
     def root() -> "Frontier":
-        return Frontier([0])
+        return Frontier(range(1))
+
+    @property
+    def n_nodes(self) -> int:
+        """Of the tree, so far."""
+        return self.open.stop
 
     def children(self, nodes: list[int]) -> list[tuple[int, int, int]]:
         """(node, left, right) of each split."""
@@ -27,13 +33,61 @@ class Frontier:
 
     def split(self, nodes: list[int]) -> "Frontier":
         """The frontier after `nodes` (ascending) were split."""
-        n_nodes = self.n_nodes + 2 * len(nodes)
-        return Frontier(list(range(self.n_nodes, n_nodes)), n_nodes)
+        return Frontier(range(self.n_nodes, self.n_nodes + 2 * len(nodes)))
 
     def positions(self, nodes: list[int]) -> list[int]:
-        """Where in `open` the nodes stand."""
-        place = {node: i for i, node in enumerate(self.open)}
-        return [place[node] for node in nodes]
+        """Where in `open` the nodes stand. ValueError for one that does not."""
+        return [self.open.index(node) for node in nodes]
+
+
+class Growth:
+    """A tree's splits so far, level by level. Of the k-th split (from 0) the children are nodes 2 k + 1 and 2 k + 2.
+
+    n_nodes  how many there are
+    left     int32 (n_nodes): left child; -1 for a leaf
+    """
+
+    def __init__(self, levels: list[Splits]):
+        """Of at least one level."""
+        self._levels = levels
+        self._nodes = np.concatenate([splits.fields[:, NODE] for splits in levels])
+        self.n_nodes = 1 + 2 * len(self._nodes)
+        self.left = np.full(self.n_nodes, -1, np.int32)
+        self.left[self._nodes] = np.arange(1, self.n_nodes, 2)
+
+    @property
+    def right(self) -> np.ndarray:
+        """int32 (n_nodes): right child; -1 for a leaf."""
+        return np.where(self.left < 0, np.int32(-1), self.left + np.int32(1))
+
+    @property
+    def feature(self) -> np.ndarray:
+        """int64 (n_nodes): user number; -1 for a leaf."""
+        return self._of_nodes(-1, np.int64, [splits.features for splits in self._levels])
+
+    @property
+    def threshold(self) -> np.ndarray:
+        """float32 (n_nodes); 0 for a leaf."""
+        return self._of_nodes(0, np.float32, [splits.thresholds for splits in self._levels])
+
+    @property
+    def default_left(self) -> np.ndarray:
+        """uint8 (n_nodes); 0 for a leaf."""
+        return self._of_nodes(0, np.uint8, [splits.fields[:, DEFAULT_LEFT] for splits in self._levels])
+
+    @property
+    def gain(self) -> np.ndarray:
+        """float64 (n_nodes); 0 for a leaf."""
+        return self._of_nodes(0, np.float64, [splits.gains for splits in self._levels])
+
+    def sums(self, of_root: np.ndarray) -> np.ndarray:
+        """int64 (n_nodes, 2): sum_grad and sum_hess, given those of the root."""
+        return np.concatenate([of_root.reshape(1, 2), *(splits.child_sums.reshape(-1, 2) for splits in self._levels)])
+
+    def _of_nodes(self, of_leaf: int, dtype, of_levels: list[np.ndarray]) -> np.ndarray:
+        array = np.full(self.n_nodes, of_leaf, dtype)
+        array[self._nodes] = np.concatenate(of_levels)
+        return array
 
 
 def feature_range(

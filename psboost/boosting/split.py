@@ -92,8 +92,7 @@ class Splits:
     features     int64: user numbers
     thresholds   float32: a value below it goes left
     gains        float64
-    left_sums    int64 (n, 2): sum_grad and sum_hess of the left child
-    built_sums   int64 (n, 2): of the child whose histogram is built
+    child_sums   int64 (n, 2, 2): sum_grad and sum_hess of the left child and of the right one
     """
 
     fields: np.ndarray
@@ -101,12 +100,16 @@ class Splits:
     features: np.ndarray
     thresholds: np.ndarray
     gains: np.ndarray
-    left_sums: np.ndarray
-    built_sums: np.ndarray
+    child_sums: np.ndarray
+
+    @property
+    def built_sums(self) -> np.ndarray:
+        """int64 (n, 2): sum_grad and sum_hess of the child whose histogram is built."""
+        return self.child_sums[np.arange(len(self.fields)), 1 - self.fields[:, kernels.BUILD_LEFT]]
 
 
 def choose_splits(
-    best: Proposals, open_nodes: list[int], cut_points: list[CutPoints], rule: zeros.Rule, last: bool
+    best: Proposals, open_nodes: range, cut_points: list[CutPoints], rule: zeros.Rule, last: bool
 ) -> Splits:
     """The splits to make of the best proposals of all open nodes; whoever chooses, it is the same.
 
@@ -115,15 +118,13 @@ def choose_splits(
     """
     n_open = len(open_nodes)
     fields, features, gains = np.empty((n_open, kernels.N_SPLIT), np.int32), np.empty(n_open, np.int64), np.empty(n_open)
-    left_sums, built_sums = np.empty((2, n_open, 2), np.int64)
-    n = kernels.choose(
-        best.gains, best.fields, np.array(open_nodes, np.int64), fields, features, gains, left_sums, built_sums
-    )
+    child_sums = np.empty((n_open, 4), np.int64)
+    n = kernels.choose(best.gains, best.fields, open_nodes.start, fields, features, gains, child_sums)
     alike = fields[:n, kernels.SHARD : kernels.DEFAULT_LEFT + 1]  # columns of proposals and of splits
     thresholds = np.array([cut_points[s].cut(local, bin_) for s, local, bin_, _ in alike.tolist()], np.float32)
     is_missing = zeros.unstored_is_missing(rule)
     fields[:n, kernels.UNSTORED_LEFT] = fields[:n, kernels.DEFAULT_LEFT] if is_missing else thresholds > 0
-    return Splits(fields[:n], last, features[:n], thresholds, gains[:n], left_sums[:n], built_sums[:n])
+    return Splits(fields[:n], last, features[:n], thresholds, gains[:n], child_sums[:n].reshape(n, 2, 2))
 
 
 class SplitFinder:

@@ -338,13 +338,14 @@ def keep_better(proposals, gains, best, best_gains):
                 best[i, column] = proposals[i, column]
 
 
-@kernel(int64(IN[float64], IN2[int64], IN[int64], OUT2[int32], OUT[int64], OUT[float64], OUT2[int64], OUT2[int64]))
-def choose(gains, proposals, open_nodes, splits, features, split_gains, left_sums, built_sums):
-    """Writes the splits that the open nodes' `proposals` come to, of those that have a finite gain; returns how many.
+@kernel(int64(IN[float64], IN2[int64], int64, OUT2[int32], OUT[int64], OUT[float64], OUT2[int64]))
+def choose(gains, proposals, first_node, splits, features, split_gains, child_sums):
+    """Writes the splits that `proposals` for nodes first_node, first_node + 1 ... come to, of those that have a finite gain.
 
-    splits                 but for UNSTORED_LEFT  # OUT
+    returns                how many
+    splits                 but for UNSTORED_LEFT; the lighter child is built  # OUT
     features, split_gains  FEATURE and gain of each  # OUT
-    left_sums, built_sums  (n, 2): sums of grad and hess of its left child, and of the lighter one, which is built  # OUT
+    child_sums             (n, 4): sums of grad and hess of its left child, and of its right one  # OUT
     """
     n = 0
     for i in range(len(gains)):
@@ -352,13 +353,10 @@ def choose(gains, proposals, open_nodes, splits, features, split_gains, left_sum
             continue
         grad, hess = proposals[i, LEFT_GRAD], proposals[i, LEFT_HESS]
         right_grad, right_hess = proposals[i, NODE_GRAD] - grad, proposals[i, NODE_HESS] - hess
-        build_left = hess <= right_hess
-        splits[n, NODE], splits[n, BUILD_LEFT] = open_nodes[i], build_left
+        splits[n, NODE], splits[n, BUILD_LEFT] = first_node + i, hess <= right_hess
         for column in range(SHARD, DEFAULT_LEFT + 1):
             splits[n, column] = proposals[i, column]
         features[n], split_gains[n] = proposals[i, FEATURE], gains[i]
-        left_sums[n, 0], left_sums[n, 1] = grad, hess
-        built_sums[n, 0] = grad if build_left else right_grad
-        built_sums[n, 1] = hess if build_left else right_hess
+        child_sums[n, 0], child_sums[n, 1], child_sums[n, 2], child_sums[n, 3] = grad, hess, right_grad, right_hess
         n += 1
     return n

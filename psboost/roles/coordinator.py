@@ -8,7 +8,7 @@ import numpy as np
 
 from psboost.boosting.fixed_point import Steps
 from psboost.boosting.forest import Forest, Tree
-from psboost.boosting.growth import Frontier
+from psboost.boosting.growth import Frontier, Growth
 from psboost.boosting.losses import FLOAT_MAX, Bounds
 from psboost.boosting.metrics import METRICS
 from psboost.boosting.split import Splits, best_of, choose_splits
@@ -17,7 +17,7 @@ from psboost.data.bin_mapper import BinMapper
 from psboost.data.cut_points import CutPoints
 from psboost.data.sketch_bytes import SketchBytes
 from psboost.errors import ProtocolError
-from psboost.kernels.splits import DEFAULT_LEFT, NODE, NODE_GRAD, NODE_HESS
+from psboost.kernels.splits import NODE, NODE_GRAD, NODE_HESS
 from psboost.roles.dealing import Dealing, Stock
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role, worker_name
@@ -57,42 +57,6 @@ class Training:
     forest: Forest
     bin_mapper: BinMapper
     facts: dict
-
-
-@dataclass
-class _Growing:
-    """A tree's nodes, as lists, while it grows."""
-
-    left: list = field(default_factory=lambda: [-1])
-    right: list = field(default_factory=lambda: [-1])
-    feature: list = field(default_factory=lambda: [-1])
-    threshold: list = field(default_factory=lambda: [0.0])
-    default_left: list = field(default_factory=lambda: [0])
-    gain: list = field(default_factory=lambda: [0.0])
-    sums: list = field(default_factory=lambda: [(0, 0)])
-
-    def split(self, children: list[tuple[int, int, int]], splits: Splits) -> None:
-        """children: of each split, the node and its left and right child."""
-        default_left = splits.fields[:, DEFAULT_LEFT]
-        columns = (splits.features, splits.thresholds, default_left, splits.gains, splits.left_sums)
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        for of_split, row in zip(children, rows, strict=True):
-            self._split(*of_split, *row)
-
-    def _split(self, node: int, left: int, right: int, feature, threshold, default_left, gain, left_sums) -> None:
-        self.left[node], self.right[node] = left, right
-        self.feature[node], self.threshold[node] = feature, threshold
-        self.default_left[node], self.gain[node] = default_left, gain
-        for column, blank in (
-            (self.left, -1), (self.right, -1), (self.feature, -1), (self.threshold, 0.0), (self.default_left, 0),
-            (self.gain, 0.0),
-        ):  # fmt: skip
-            column += [blank, blank]
-        grad, hess = self.sums[node]
-        self.sums += [tuple(left_sums), (grad - left_sums[0], hess - left_sums[1])]
-
-    def leaves(self) -> list[int]:
-        return [node for node, child in enumerate(self.left) if child < 0]
 
 
 class Coordinator(Role):
@@ -198,7 +162,8 @@ class Coordinator(Role):
         if job.renews_cut_points(tree):
             yield from self._learn_cut_points(tree)
         steps = job.steps(self._bounds, self._stock.n_rows)
-        growing, frontier, level = _Growing(), Frontier.root(), 0
+        levels: list[Splits] = []
+        frontier, level = Frontier.root(), 0
         self._n_histograms.append(0)
         while True:
             proposals = yield from self.gather(ProposeSplits, job.proposers, tree=tree, level=level)
@@ -206,22 +171,22 @@ class Coordinator(Role):
             with self.stage("choose"):
                 best = best_of(proposals)
                 if level == 0:
-                    growing.sums = [tuple(best.fields[0, NODE_GRAD : NODE_HESS + 1].tolist())]
+                    root_sums = best.fields[0, NODE_GRAD : NODE_HESS + 1]
                 splits = choose_splits(best, frontier.open, self._cut_points, job.zero_as_missing, job.is_last(level))
                 if not job.is_ring:
                     self._apply(tree, level, splits, proposals)
-                nodes = splits.fields[:, NODE].tolist()
-                growing.split(frontier.children(nodes), splits)  # while others go on
-            if not nodes or splits.last:
+            levels.append(splits)
+            if len(splits.fields) == 0 or splits.last:
                 break
-            frontier, level = frontier.split(nodes), level + 1
-        leaves = growing.leaves()
+            frontier, level = frontier.split(splits.fields[:, NODE]), level + 1
+        growth = Growth(levels)  # while others go on
+        leaves = np.flatnonzero(growth.left < 0)
         sums = yield from self._leaf_sums(tree, steps)
         values = _float32(job.parameters.learning_rate * job.rule.leaf_values(*sums.T))
         closed = CloseTree(tree=tree, values=values)
         for worker in job.workers:
             self.send(worker, closed)
-        self._trees.append(self._tree(growing, leaves, values, steps))
+        self._trees.append(self._tree(growth, root_sums, leaves, values, steps))
         return len(leaves)
 
     def _apply(self, tree: int, level: int, splits: Splits, proposals: list[ProposeSplits]) -> None:
@@ -242,20 +207,21 @@ class Coordinator(Role):
         for server in job.servers:
             self.send(server, message)
 
-    def _tree(self, growing: _Growing, leaves: list[int], values: np.ndarray, steps: Steps) -> Tree:
-        job = self._job
-        grads = np.array([grad for grad, _ in growing.sums]) * steps.grad
-        hesses = np.array([hess for _, hess in growing.sums]) * steps.hess
-        value = _float32(job.parameters.learning_rate * job.rule.leaf_values(grads, hesses))
+    def _tree(
+        self, growth: Growth, root_sums: np.ndarray, leaves: np.ndarray, values: np.ndarray, steps: Steps
+    ) -> Tree:
+        job, sums = self._job, growth.sums(root_sums)
+        hesses = sums[:, 1] * steps.hess
+        value = _float32(job.parameters.learning_rate * job.rule.leaf_values(sums[:, 0] * steps.grad, hesses))
         value[leaves] = values
         return Tree(
-            left=np.array(growing.left, np.int32),
-            right=np.array(growing.right, np.int32),
-            feature=np.array(growing.feature, np.int64),
-            threshold=np.array(growing.threshold, np.float32),
-            default_left=np.array(growing.default_left, np.uint8),
+            left=growth.left,
+            right=growth.right,
+            feature=growth.feature,
+            threshold=growth.threshold,
+            default_left=growth.default_left,
             value=value,
-            gain=_float32(growing.gain),
+            gain=_float32(growth.gain),
             sum_hess=_float32(hesses),
         )
 

@@ -3,26 +3,70 @@
 import numpy as np
 import pytest
 
-from psboost.boosting.growth import Frontier, feature_range
+from psboost.boosting.growth import Frontier, Growth, feature_range
+from psboost.boosting.split import Splits
 from psboost.data.cut_points import CutPoints
+from psboost.kernels.splits import DEFAULT_LEFT, N_SPLIT, NODE
 
 FLOAT_MAX = float(np.finfo(np.float32).max)
 
 
 def test_children_are_numbered_level_by_level():
     root = Frontier.root()
-    assert (root.open, root.n_nodes) == ([0], 1)
+    assert (root.open, root.n_nodes) == (range(1), 1)
     first = root.split(np.array([0], np.int32))
-    assert (first.open, first.n_nodes) == ([1, 2], 3)
-    nodes = np.array([2], np.int32)
+    assert (first.open, first.n_nodes) == (range(1, 3), 3)
+    nodes = [2]
     assert first.children(nodes) == [(2, 3, 4)] and first.positions(nodes) == [1]
     second = first.split(nodes)
-    assert (second.open, second.n_nodes) == ([3, 4], 5)
+    assert (second.open, second.n_nodes) == (range(3, 5), 5)
     both = second.split(np.array([3, 4], np.int32))
-    assert (both.open, both.n_nodes) == ([5, 6, 7, 8], 9)
-    assert both.positions(np.array([5, 8])) == [0, 3] and both.positions([]) == []
+    assert (both.open, both.n_nodes) == (range(5, 9), 9)
+    assert both.positions([5, 8]) == [0, 3] and both.positions([]) == []
     none = both.split(np.empty(0, np.int32))
-    assert (none.open, none.n_nodes) == ([], 9)
+    assert (len(none.open), none.n_nodes) == (0, 9)
+    with pytest.raises(ValueError, match="4"):
+        both.positions([5, 4])
+
+
+def splits(nodes, features, thresholds, default_left, gains, child_sums):
+    fields = np.zeros((len(nodes), N_SPLIT), np.int32)
+    fields[:, NODE], fields[:, DEFAULT_LEFT] = nodes, default_left
+    sums = np.array(child_sums, np.int64).reshape(-1, 2, 2)
+    return Splits(
+        fields, False, np.array(features, np.int64), np.array(thresholds, np.float32), np.array(gains, np.float64), sums
+    )
+
+
+def test_the_nodes_of_a_grown_tree():
+    r"""    0        1 stays a leaf, as 4 and the children of 3 do: nodes in order of levels, left before right.
+          /   \
+         1     2
+              / \
+             3   4
+            / \
+           5   6
+    """
+    growth = Growth([
+        splits([0], [70], [0.5], [1], [9.0], [[1, 10], [4, 30]]),
+        splits([2], [2**60], [-1.0], [0], [3.0], [[7, 20], [-3, 10]]),
+        splits([3], [5], [2.0], [1], [1.0], [[6, 12], [1, 8]]),
+    ])  # fmt: skip
+    assert growth.n_nodes == 7
+    assert growth.left.tolist() == [1, -1, 3, 5, -1, -1, -1] and growth.right.tolist() == [2, -1, 4, 6, -1, -1, -1]
+    assert growth.feature.tolist() == [70, -1, 2**60, 5, -1, -1, -1]
+    assert growth.threshold.tolist() == [0.5, 0, -1, 2, 0, 0, 0] and growth.gain.tolist() == [9, 0, 3, 1, 0, 0, 0]
+    assert growth.default_left.tolist() == [1, 0, 0, 1, 0, 0, 0]
+    sums = growth.sums(np.array([5, 40]))
+    assert sums.tolist() == [[5, 40], [1, 10], [4, 30], [7, 20], [-3, 10], [6, 12], [1, 8]]
+    dtypes = growth.left, growth.right, growth.feature, growth.threshold, growth.default_left, sums
+    assert [array.dtype for array in dtypes] == [np.int32, np.int32, np.int64, np.float32, np.uint8, np.int64]
+
+
+def test_a_tree_without_splits():
+    growth = Growth([splits([], [], [], [], [], [])])
+    assert (growth.n_nodes, growth.left.tolist(), growth.right.tolist()) == (1, [-1], [-1])
+    assert growth.feature.tolist() == [-1] and growth.sums(np.array([5, 40])).tolist() == [[5, 40]]
 
 
 CUTS = [[-1.0, 0.0, 2.0, FLOAT_MAX], [], [FLOAT_MAX], [0.5, FLOAT_MAX], [-2.0, -1.0, FLOAT_MAX]]
