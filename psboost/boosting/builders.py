@@ -1,7 +1,7 @@
 """Knows how the histograms of a block's nodes are built; does not know messages, or where gradients come from."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -60,6 +60,16 @@ class _Parts:
         ]
 
 
+def join_sums(of_chunks: Iterable[np.ndarray]) -> np.ndarray:
+    """int64 (n_nodes, kernels.node_builds.N_SUMS): what nodes come to, of whose rows each has a part; the first is lost."""
+    sums, *others = of_chunks
+    added, most = sums[:, : node_builds.MOST_GRAD], sums[:, node_builds.MOST_GRAD :]
+    for of_chunk in others:
+        added += of_chunk[:, : node_builds.MOST_GRAD]
+        np.maximum(most, of_chunk[:, node_builds.MOST_GRAD :], out=most)
+    return sums
+
+
 class NodeRows(NamedTuple):
     """The rows of several nodes, and what they come to.
 
@@ -88,12 +98,8 @@ class NodeRows(NamedTuple):
         if n_chunks == 1:
             return NodeRows(rows, spans, sum_some(spans))
         edges = [spans[:, 0] + sizes * i // n_chunks for i in range(n_chunks + 1)]
-        sums, *others = side_by_side(sum_some, [np.stack(chunk, axis=1) for chunk in pairwise(edges)])
-        added, most = sums[:, : node_builds.MOST_GRAD], sums[:, node_builds.MOST_GRAD :]
-        for of_chunk in others:
-            added += of_chunk[:, : node_builds.MOST_GRAD]
-            np.maximum(most, of_chunk[:, node_builds.MOST_GRAD :], out=most)
-        return NodeRows(rows, spans, sums)
+        of_chunks = side_by_side(sum_some, [np.stack(chunk, axis=1) for chunk in pairwise(edges)])
+        return NodeRows(rows, spans, join_sums(of_chunks))
 
     @property
     def totals(self) -> np.ndarray:

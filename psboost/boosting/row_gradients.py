@@ -4,9 +4,11 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
+from psboost.boosting.builders import join_sums
 from psboost.boosting.fixed_point import Steps, packed_rows, round_gradients
 from psboost.boosting.partition import chunks_of
 from psboost.kernels import gradients as kernels
+from psboost.kernels import node_builds, routing
 
 AT_ONCE = 1 << 15  # rows, whose gradients stay in a core's cache
 _LEAST_WEIGHT = 1e-290  # of those that surely leave a hess above 0
@@ -26,6 +28,13 @@ class RowGradients:
         self.packed = packed_rows(grad_bits, n_rows)
         self._loss, self._margins, self._labels, self._weights = loss, margins, labels, weights
         self._chunks, self._side_by_side = chunks_of(n_rows, n_threads), side_by_side
+        self._due: tuple[np.ndarray, np.ndarray] | None = None
+
+    def move(self, node_of_row: np.ndarray, values: np.ndarray) -> None:
+        """Adds values[node_of_row] (float32) to the margins, in the same go as gradients are next asked for. Neither array
+        may change before.
+        """
+        self._due = node_of_row, values
 
     @property
     def all_have_hess(self) -> bool:
@@ -39,17 +48,22 @@ class RowGradients:
             found = [(np.abs(grads).max(), hesses.max()) for _, grads, hesses in self._pieces(rows)]
             return np.max([(0.0, 0.0), *found], axis=0)
 
-        grad, hess = np.max(list(self._side_by_side(largest, self._chunks)), axis=0)
+        grad, hess = np.max(self._of_chunks(largest), axis=0)
         return float(grad), float(hess)
 
-    def round(self, steps: Steps, key: np.uint64, row_offset: int) -> None:
-        """Fills `packed`; the first row is row `row_offset` of all row shards'."""
+    def round(self, steps: Steps, key: np.uint64, row_offset: int) -> np.ndarray:
+        """Fills `packed`; the first row is row `row_offset` of all row shards'. Returns what they come to: int64
+        (1, kernels.node_builds.N_SUMS)."""
 
-        def write(rows: slice) -> None:
+        def write(rows: slice) -> np.ndarray:
+            sums = np.zeros((1, node_builds.N_SUMS), np.int64)
             for piece, grads, hesses in self._pieces(rows):
-                round_gradients(grads, hesses, steps, key, row_offset + piece.start, packed=self.packed[piece])
+                packed = self.packed[piece]
+                round_gradients(grads, hesses, steps, key, row_offset + piece.start, packed=packed)
+                node_builds.add_rows(packed, sums[0])
+            return sums
 
-        list(self._side_by_side(write, self._chunks))
+        return join_sums(self._of_chunks(write))
 
     def sum_by_node(self, node_of_row: np.ndarray, n_nodes: int, steps: Steps) -> np.ndarray:
         """int64 (n_nodes, 2): grads and hesses of each node's rows, in leaf steps."""
@@ -62,7 +76,13 @@ class RowGradients:
                 )
             return sums
 
-        return sum(self._side_by_side(add_up, self._chunks))
+        return sum(self._of_chunks(add_up))
+
+    def _of_chunks(self, function: Callable[[slice], np.ndarray]) -> list[np.ndarray]:
+        """What `function` makes of each chunk of the rows, all of whose pieces it asks for."""
+        results = list(self._side_by_side(function, self._chunks))
+        self._due = None
+        return results
 
     def _pieces(self, rows: slice) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
         """Some of these rows, their grads and hesses (float64, until the next piece)."""
@@ -70,6 +90,9 @@ class RowGradients:
         for begin in range(rows.start, rows.stop, AT_ONCE):
             piece = slice(begin, min(begin + AT_ONCE, rows.stop))
             n = piece.stop - begin
+            if self._due is not None:
+                node_of_row, values = self._due
+                routing.add_values(node_of_row[piece], values, self._margins[piece])
             weights = self._weights if len(self._weights) == 1 else self._weights[piece]
             self._loss.gradients(self._margins[piece], self._labels[piece], weights, grads[:n], hesses[:n])
             yield piece, grads[:n], hesses[:n]

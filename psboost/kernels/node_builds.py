@@ -32,23 +32,24 @@ def _add_row(packed, row, grads, hesses, sizes, most_grad, most_hess):
     return grads + grad, hesses + hess, sizes + size, max(most_grad, size), max(most_hess, hess)
 
 
+@kernel([void(IN[width], OUT[int64]) for width in WIDTHS])
+def add_rows(packed, sums):
+    """Adds to a node's sums (OUT) all rows of `packed`."""
+    grads, hesses, sizes, most_grad, most_hess = sums[GRAD], sums[HESS], sums[SIZE], sums[MOST_GRAD], sums[MOST_HESS]
+    for row in range(uint64(len(packed))):
+        grads, hesses, sizes, most_grad, most_hess = _add_row(packed, row, grads, hesses, sizes, most_grad, most_hess)
+    sums[GRAD], sums[HESS], sums[SIZE], sums[MOST_GRAD], sums[MOST_HESS] = grads, hesses, sizes, most_grad, most_hess
+
+
 @kernel([void(IN[int32], OUT2[int64], IN[width], OUT2[int64]) for width in WIDTHS])
 def sum_rows(rows, spans, packed, sums):
-    """Sums of the rows of several nodes; node i's are rows[spans[i, 0] : spans[i, 1]], which ascend."""
+    """Sums of the rows of several nodes (OUT); node i's are rows[spans[i, 0] : spans[i, 1]]."""
     for i in range(len(spans)):
-        begin, end = uint64(spans[i, 0]), uint64(spans[i, 1])
         grads, hesses, sizes, most_grad, most_hess = int64(0), int64(0), int64(0), int64(0), int64(0)
-        # Rows without gaps, as the root's are, are summed several at once.
-        if begin < end and uint64(rows[end - _1]) - uint64(rows[begin]) == end - _1 - begin:
-            for row in range(uint64(rows[begin]), uint64(rows[end - _1]) + _1):
-                grads, hesses, sizes, most_grad, most_hess = _add_row(
-                    packed, row, grads, hesses, sizes, most_grad, most_hess
-                )
-        else:
-            for k in range(begin, end):
-                grads, hesses, sizes, most_grad, most_hess = _add_row(
-                    packed, uint64(rows[k]), grads, hesses, sizes, most_grad, most_hess
-                )
+        for k in range(uint64(spans[i, 0]), uint64(spans[i, 1])):
+            grads, hesses, sizes, most_grad, most_hess = _add_row(
+                packed, uint64(rows[k]), grads, hesses, sizes, most_grad, most_hess
+            )
         sums[i, GRAD], sums[i, HESS], sums[i, SIZE] = grads, hesses, sizes
         sums[i, MOST_GRAD], sums[i, MOST_HESS] = most_grad, most_hess
 

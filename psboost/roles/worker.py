@@ -236,7 +236,7 @@ class Worker(Role):
             self._bounds = Bounds(start.max_grad, start.max_hess)
         steps = job.steps(self._bounds, self._n_rows_of_all)
         with self.stage("gradients"):
-            self._gradients.round(steps, rounding_key(job.seed, tree), self._row_offset)
+            self._root_sums = self._gradients.round(steps, rounding_key(job.seed, tree), self._row_offset)
         self._partition.reset()
         return steps
 
@@ -272,8 +272,10 @@ class Worker(Role):
         yield from self._close(tree, sorted(leaves), steps)
 
     def _rows_of(self, nodes: list[int]) -> NodeRows:
-        """Those of the nodes that the last level listed."""
+        """Those of the root, or of the nodes that the last level listed."""
         rows, spans = self._partition.listed(nodes)
+        if nodes == [0]:
+            return NodeRows(rows, spans, self._root_sums)
         return NodeRows.of(rows, spans, self._gradients.packed, self._job.n_threads, self._side_by_side)
 
     def _build(
@@ -331,7 +333,7 @@ class Worker(Role):
         self.send(COORDINATOR, PushLeafSums(tree=tree, sums=sums))
 
     def _close(self, tree: int, leaves: list[int], steps: Steps):
-        """Leaf sums go up, leaf values come back and are added to the margins."""
+        """Leaf sums go up, leaf values come back and move the margins."""
         with self.stage("route"):
             self._partition.finish()
         if self._c == 0:
@@ -341,16 +343,14 @@ class Worker(Role):
 
         values = np.zeros(leaves[-1] + 1, np.float32)
         values[leaves] = closed.values
-
-        def add(rows: slice) -> None:
-            routing_kernels.add_values(self._partition.node_of_row[rows], values, self._margins[rows])
-
-        with self.stage("update"):
-            self._all(add, chunks_of(self._n_rows, self._job.n_threads))
+        node_of_row = self._partition.node_of_row
+        self._gradients.move(node_of_row, values)
         if self._eval_sources and self._c == 0:
+            margins = self._margins[self._n_train :]
+            with self.stage("update"):
+                routing_kernels.add_values(node_of_row[self._n_train :], values, margins)
             labels = self._labels_of_rows[self._n_train :] if tree == 0 else np.empty(0)
-            margins = self._margins[self._n_train :].copy()
-            self.send(COORDINATOR, PushEvaluation(tree=tree, margins=margins, labels=labels))
+            self.send(COORDINATOR, PushEvaluation(tree=tree, margins=margins.copy(), labels=labels))
 
     # --- what differs from mode to mode
 

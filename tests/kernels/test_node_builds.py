@@ -62,6 +62,10 @@ def test_nodes_of_a_level(kernels, seed, n_rows, width, first, row_bins):
         grads, hesses = [abs(values[row][0]) for row in node], [values[row][1] for row in node]
         most = max(grads, default=0), max(hesses, default=0)
         assert total == [*naive.sums(node.tolist(), values), sum(grads), *most]
+    added, halves = np.zeros(node_builds.N_SUMS, np.int64), np.array_split(block.packed[members[0]], 2)
+    for half in halves:
+        kernels.add_rows(half, added)
+    assert added.tolist() == sums[0].tolist()
 
     lists = [sorted(rng.choice(n_features, rng.integers(0, n_features + 1), replace=False).tolist()) for _ in range(2)]
     features = np.array([f + first for one in lists for f in one], np.int32)

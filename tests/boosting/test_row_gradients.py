@@ -1,0 +1,54 @@
+"""Gradients of a shard's rows: in pieces and chunks, and margins that move when they are next asked for."""
+
+import numpy as np
+import pytest
+
+from psboost.boosting import partition, row_gradients
+from psboost.boosting.builders import NodeRows
+from psboost.boosting.fixed_point import Steps, rounding_key
+from psboost.boosting.losses import LOSSES
+from psboost.boosting.row_gradients import RowGradients
+
+STEPS, KEY, N, N_EVAL = Steps(2.0**-8, 2.0**-8, 2.0**-30, 2.0**-30), rounding_key(3, 5), 300, 40
+
+
+def gradients(monkeypatch, margins, n_chunks, loss="binary:logistic", grad_bits=16):
+    """Of the first N rows, 64 at once."""
+    monkeypatch.setattr(partition, "GROUP_ROWS", 64)
+    monkeypatch.setattr(row_gradients, "AT_ONCE", 64)
+    rng = np.random.default_rng(1)
+    labels, weights = rng.integers(0, 2, N + N_EVAL).astype(float), rng.random(N)
+    return RowGradients(LOSSES[loss], margins, labels, weights, N, grad_bits, n_chunks, map)
+
+
+def margins_of(seed=0):
+    return np.random.default_rng(seed).standard_normal(N + N_EVAL).astype(np.float32)
+
+
+@pytest.mark.parametrize("n_chunks", [1, 3])
+@pytest.mark.parametrize("grad_bits", [16, 32])
+def test_the_sums_of_all_rows_come_with_them(monkeypatch, n_chunks, grad_bits):
+    rounded = gradients(monkeypatch, margins_of(), n_chunks, grad_bits=grad_bits)
+    sums = rounded.round(STEPS, KEY, 7)
+    every = NodeRows.of(np.arange(N, dtype=np.int32), np.array([[0, N]]), rounded.packed)
+    assert sums.tolist() == every.sums.tolist() and sums[0].all()
+
+
+@pytest.mark.parametrize("n_chunks", [1, 3])
+@pytest.mark.parametrize("first", ["round", "maxima", "sum_by_node"])
+def test_margins_move_once_when_they_are_next_asked_for(monkeypatch, first, n_chunks):
+    margins = margins_of()
+    nodes = np.random.default_rng(2).integers(0, 3, N + N_EVAL).astype(np.uint8)
+    values = np.array([0.5, -2.0, 9.0], np.float32)
+    moved, beside = margins.copy(), margins.copy()
+    moved[:N] += values[nodes[:N]]
+
+    ours, direct = gradients(monkeypatch, beside, n_chunks), gradients(monkeypatch, moved, 1)
+    ours.round(STEPS, KEY, 7)
+    ours.move(nodes, values)
+    assert np.array_equal(beside, margins)
+    for ask in (first, "round", "sum_by_node", "maxima"):
+        asked = {"round": (STEPS, KEY, 7), "maxima": (), "sum_by_node": (nodes, 3, STEPS)}[ask]
+        assert np.array_equal(getattr(ours, ask)(*asked), getattr(direct, ask)(*asked))
+        assert np.array_equal(beside, moved)  # not those of evaluation rows, and once
+    assert np.array_equal(ours.packed, direct.packed)
