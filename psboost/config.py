@@ -31,6 +31,7 @@ from psboost.errors import ParameterError
 from psboost.lab.hosts import Cluster
 from psboost.roles.modes import BLOCK, MODES
 from psboost.settings import (
+    THREADS,
     Bool,
     Evals,
     File,
@@ -80,7 +81,7 @@ class TrainConfig:
     grid: tuple[int, int] = define((1, 1), Grid(), "row shards x feature shards, one worker each")
     servers: int = define(1, Int(1, 2**16), "servers that merge histograms; none with one row shard, or in other modes")
     threads: int | None = define(
-        None, Int(1, 2**10), "threads of each worker", optional="this machine's cores, shared among the workers"
+        None, THREADS, "threads of each worker", optional="this machine's cores, shared among the workers"
     )
     transport: str = define(
         "tcp",

@@ -41,6 +41,9 @@ class Int:
         return int(value)
 
 
+THREADS = Int(1, 2**10)
+
+
 @dataclass(frozen=True)
 class Float:
     low: float = -math.inf

@@ -23,9 +23,9 @@ from psboost.data.source import open_source
 from psboost.errors import ModelError, ParameterError
 from psboost.kernels import links
 from psboost.kernels.prepare import prepare
+from psboost.settings import THREADS
 
 MAX_FEATURES = 2**63 - 1
-MOST_THREADS = 2**10
 ROWS_OF_THREAD = 1 << 12  # to score fewer is not worth starting a thread
 RT_EPS = np.float32(1e-6)  # XGBoost keeps a base_score that is a probability so far from 0 and 1
 
@@ -172,9 +172,11 @@ class Forest:
 
         ModelError unless X is as wide as the model (text may be narrower), DataError if it is unreadable, ParameterError.
         """
-        if threads is not None and not (isinstance(threads, int | np.integer) and 1 <= threads <= MOST_THREADS):
-            raise ParameterError(f"threads is {threads!r}: give a whole number between 1 and {MOST_THREADS}")
-        margins = self._predict_margins(X, index_base, n_cores() if threads is None else int(threads))
+        try:
+            n_threads = n_cores() if threads is None else THREADS.check(threads)
+        except ValueError:
+            raise ParameterError(f"threads must be {THREADS.expects}, not {threads!r}") from None
+        margins = self._predict_margins(X, index_base, n_threads)
         return margins if output_margin else self.link(margins)
 
     def link(self, margins) -> np.ndarray:
