@@ -69,12 +69,12 @@ class RowGradients:
         """int64 (n_nodes, 2): grads and hesses of each node's rows, in leaf steps."""
 
         def add_up(rows: slice) -> np.ndarray:
-            sums = np.zeros((n_nodes, 2), np.int64)
+            sums = np.zeros((n_nodes, 2, 2), np.int64)
             for piece, grads, hesses in self._pieces(rows):
                 kernels.sum_by_node(
                     grads, hesses, node_of_row[piece], steps.leaf_grad, steps.leaf_hess, sums.reshape(-1)
                 )
-            return sums
+            return sums.sum(axis=1)
 
         return sum(self._of_chunks(add_up))
 

@@ -67,9 +67,12 @@ def round_gradients(grads, hesses, grad_step, hess_step, key, row_offset, packed
 
 @kernel([void(IN[float64], IN[float64], IN[node], float64, float64, OUT[int64]) for node in NODES])
 def sum_by_node(grads, hesses, node_of_row, grad_step, hess_step, sums):
-    """Adds grad / grad_step and hess / hess_step of each row, rounded to the nearest integer, to the pair of its node."""
+    """Adds grad / grad_step and hess / hess_step of each row, rounded to the nearest integer, to a pair of its node.
+
+    sums  (n_nodes, 2, 2): for even rows and for odd ones, as a sum waits for the last one that was added to it  # OUT
+    """
     per_grad, per_hess = 1.0 / grad_step, 1.0 / hess_step
     for row in range(uint64(len(node_of_row))):
-        pair = uint64(2) * uint64(node_of_row[row])
+        pair = uint64(4) * uint64(node_of_row[row]) + uint64(2) * (row & uint64(1))
         sums[pair] += int64(np.rint(grads[row] * per_grad))
         sums[pair + uint64(1)] += int64(np.rint(hesses[row] * per_hess))
