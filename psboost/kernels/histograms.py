@@ -23,8 +23,10 @@ GRADS_FIT, HESSES_FIT = 1 << 31, 1 << 32  # with less in a node, no packed sum o
 # asking each costs a wait for memory: 1.3x to 2.5x the time on url-, avazu- and bosch-shaped data.
 _PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)
 _BINS_PER_LINE = uint64(16)  # in a cache line: int32, and twice as many uint16
+SHORT = 16  # bins of a row, on average: they lie in two cache lines at most
+_SHORT_PLACE_AHEAD, _SHORT_BINS_AHEAD = uint64(96), uint64(48)  # such rows take less time than others
 _RUNNING, _BINS_RUNNING = 2048, uint64(256)  # rows and bins of a run of sums, which stays in the nearest cache
-_1, _2, _6, _63, _64 = (uint64(k) for k in (1, 2, 6, 63, 64))
+_1, _2, _3, _4, _6, _63, _64 = (uint64(k) for k in (1, 2, 3, 4, 6, 63, 64))
 
 
 @inline
@@ -70,6 +72,36 @@ def build(indptr, bins, rows, packed, acc):
         value = as_slot(packed, row)
         for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
             acc[uint64(bins[k])] += value
+
+
+@kernel([void(*held, IN[int32], IN[width], OUT[int64]) for held in ROW_BINS for width in WIDTHS])
+def build_short(indptr, bins, rows, packed, acc):
+    """`build` for blocks of short rows, by four bins at once: 0 is added for those behind the row's last.
+
+    A loop over a few bins, now more and now fewer, ends where no processor expects it: 1.6 times the time on avazu-shaped
+    data.
+    """
+    n_rows, n_bins = uint64(len(rows)), uint64(len(bins))
+    for i in range(n_rows):
+        if i + _SHORT_PLACE_AHEAD < n_rows:
+            place = uint64(rows[i + _SHORT_PLACE_AHEAD])
+            prefetch(indptr, place)
+            prefetch(packed, place)
+        if i + _SHORT_BINS_AHEAD < n_rows:
+            row = uint64(rows[i + _SHORT_BINS_AHEAD])
+            prefetch(bins, uint64(indptr[row]))
+            prefetch(bins, uint64(indptr[row + _1]))
+        row = uint64(rows[i])
+        value = as_slot(packed, row)
+        begin, end = uint64(indptr[row]), uint64(indptr[row + _1])
+        if end + _3 > n_bins:  # there are no bins behind the block's last
+            for k in range(begin, end):
+                acc[uint64(bins[k])] += value
+            continue
+        while begin < end:
+            for k in range(_4):
+                acc[uint64(bins[begin + k])] += value if begin + k < end else int64(0)
+            begin += _4
 
 
 @kernel([void(*held, IN[int32], IN[width], OUT[int64]) for held in ROW_BINS for width in WIDTHS])

@@ -11,7 +11,7 @@ They are written over ranges of features, each into a part of the same arrays:
 
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, uint8, uint64, void
-from psboost.kernels.histograms import build, build_by_bins, build_pairs, clear, mark_bins, read
+from psboost.kernels.histograms import SHORT, build, build_by_bins, build_pairs, build_short, clear, mark_bins, read
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
@@ -161,6 +161,8 @@ def _build(indptr, row_bins, posting_offsets, posting_rows, own, packed, pairs, 
             values[uint64(row)] = 0
     elif pairs:
         build_pairs(indptr, row_bins, own, packed, slots)
+    elif n_stored <= SHORT * n_rows:
+        build_short(indptr, row_bins, own, packed, slots)
     else:
         build(indptr, row_bins, own, packed, slots)
     return n_bins if by_bins else about

@@ -58,7 +58,7 @@ def test_build(kernels, block, width, row_bins):
     posting_offsets, posting_rows = postings(block[0])
     in_node = np.zeros(len(packed), width)
     in_node[which] = packed[which]
-    for pairs, by_rows in ((False, kernels.build), (True, kernels.build_pairs)):
+    for pairs, by_rows in ((False, kernels.build), (False, kernels.build_short), (True, kernels.build_pairs)):
         acc, again = np.zeros(N_BINS * (1 + pairs), np.int64), np.full(N_BINS * (1 + pairs), 77)
         by_rows(indptr, bins, which, packed, acc)
         kernels.build_by_bins(posting_offsets, posting_rows, in_node, pairs, again)

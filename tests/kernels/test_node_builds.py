@@ -46,11 +46,12 @@ class SimpleBlock:
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([np.int32, np.int64]), st.sampled_from([0, 7]),
-    st.sampled_from([(np.int64, np.int32), (np.int32, np.uint16)]),
+    st.sampled_from([(np.int64, np.int32), (np.int32, np.uint16)]), st.sampled_from([6, 40]),
 )  # fmt: skip
-def test_nodes_of_a_level(kernels, seed, n_rows, width, first, row_bins):
-    """By bins and by rows, packed and in pairs, marked and not, in three ranges; what has no room comes next time."""
-    rng, n_features = np.random.default_rng(seed), 6
+def test_nodes_of_a_level(kernels, seed, n_rows, width, first, row_bins, n_features):
+    """By bins and by short and long rows, packed and in pairs, marked and not, in three ranges; what has no room comes next
+    time."""
+    rng = np.random.default_rng(seed)
     rows, values, block = block_of(seed, n_rows, n_features, width, row_bins)
     shares = rng.choice(3, n_rows, p=[0.05, 0.15, 0.8]) if rng.random() < 0.7 else np.zeros(n_rows, int)
     members = [np.flatnonzero(shares == node) for node in range(3)]
