@@ -184,6 +184,21 @@ def test_rows_of_bins_narrow_and_wide(grid, tmp_path, monkeypatch):
     assert saved(psboost.train(**arguments), tmp_path) == narrow
 
 
+@pytest.mark.parametrize("grad_bits", [16, 32])
+@pytest.mark.parametrize(("grid", "evals"), [((1, 1), False), ((2, 2), False), ((1, 2), True)])
+def test_rows_by_tiles(grid, evals, grad_bits, tmp_path, monkeypatch):
+    monkeypatch.setattr(block, "DENSE_FILL", 2.0)
+    arguments = problem(n_rows=400, evals=evals, grad_bits=grad_bits)
+    arguments |= {"num_boost_round": 3, "grid": grid, "servers": 2, "threads": 1, "transport": "memory"}
+    without = saved(psboost.train(**arguments), tmp_path)
+    made, tiles_of = [], block.tiles_of
+    monkeypatch.setattr(block, "TILE_ROWS", 16)
+    monkeypatch.setattr(block, "FREQUENT", 1)
+    monkeypatch.setattr(block, "tiles_of", lambda *a: made.append(tiles_of(*a)) or made[-1])
+    assert saved(psboost.train(**arguments), tmp_path) == without
+    assert len(made) == grid[0] * grid[1] and all(len(tiles.bins) > 0 for tiles in made)
+
+
 @pytest.mark.parametrize(("grid", "threads"), [((1, 1), 1), ((1, 1), 2), ((1, 2), 1)])
 def test_features_of_a_thread_in_two_ranges(grid, threads, tmp_path, monkeypatch):
     arguments = problem(n_rows=400) | {"num_boost_round": 3, "transport": "memory"}

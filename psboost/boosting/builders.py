@@ -125,7 +125,9 @@ class HistogramBuilder(ABC):
     def of(block: Block) -> "HistogramBuilder":
         if isinstance(block, DenseBlock):
             return DenseBuilder(block.cells, block.stride, block.bin_offsets)
-        return SparseBuilder(block.indptr, block.bins, block.posting_offsets, block.posting_rows, block.bin_offsets)
+        return SparseBuilder(
+            block.indptr, block.bins, block.posting_offsets, block.posting_rows, block.tiles, block.bin_offsets
+        )
 
     def sums(self, nodes: NodeRows, packed: np.ndarray) -> "BuiltSums":
         """Those of the nodes of a level, which are built when they are asked for."""
@@ -237,10 +239,10 @@ class DenseBuilder(HistogramBuilder):
 class SparseBuilder(HistogramBuilder):
     """Of a block that is held as sparse rows and postings (data.block.SparseBlock)."""
 
-    def __init__(self, indptr, bins, posting_offsets, posting_rows, bin_offsets):
+    def __init__(self, indptr, bins, posting_offsets, posting_rows, tiles, bin_offsets):
         super().__init__(bin_offsets)
         self._indptr, self._bins = indptr, bins
-        self._posting_offsets, self._posting_rows = posting_offsets, posting_rows
+        self._postings = posting_offsets, posting_rows, tiles
         self._most = int(np.diff(indptr).max(initial=0))
         self._marks = np.zeros(self._n_bins // 64 + 1, np.uint64)
         self._values: np.ndarray | None = None  # of all the block's rows, all 0
@@ -276,6 +278,6 @@ class SparseBuilder(HistogramBuilder):
             self._values = np.zeros(len(self._indptr) - 1, packed.dtype)  # postings have rows of evaluation sets too
         some_need_pairs = any(Total(*total).needs_pairs for total in nodes.totals.tolist())
         return (
-            self._indptr, self._bins, self._posting_offsets, self._posting_rows, self._bin_offsets, *nodes, packed,
-            self._values, self._accs.of(some_need_pairs),
+            self._indptr, self._bins, *self._postings, self._bin_offsets, *nodes, packed, self._values,
+            self._accs.of(some_need_pairs),
         )  # fmt: skip

@@ -14,9 +14,14 @@ from psboost.errors import DataError
 from psboost.kernels import binning as kernels
 from psboost.kernels import dense as dense_kernels
 from psboost.kernels import routing as routing_kernels
+from psboost.kernels import tiles as tile_kernels
+from psboost.kernels.tiles import Tiles
 
 MAX_CELL = np.iinfo(np.uint16).max
 NARROW_BINS = 1 << 16  # so many bins fit uint16
+TILE_ROWS = 1 << 13  # whose gradients take 32 KB
+FREQUENT = 24  # of fewer rows a tile, to go from tile to tile would take longer than what is saved
+LEAST_TILES = 4  # the gradients of fewer rows are near anyway
 DENSE_FILL = 0.4  # where more of the cells are stored, going through all of them is quicker than finding those that are
 
 
@@ -97,6 +102,7 @@ class SparseBlock(Block):
     posting_offsets  int64 (n_bins + 1): bin b's rows are posting_offsets[b] .. posting_offsets[b+1]; those of
                      all bins of a feature lie together: the rows that leave a split's default are one slice
     posting_rows     int32 (n): rows_ascend: ascending within a bin; else, of SortedColumns, in order of value
+    tiles            the rows of frequent bins once more, which are a quarter quicker to go through
     """
 
     indptr: np.ndarray
@@ -104,6 +110,7 @@ class SparseBlock(Block):
     posting_offsets: np.ndarray
     posting_rows: np.ndarray
     rows_ascend: bool
+    tiles: Tiles
 
     def _clear_bits_of_members(self, splits, rows, words, bits):
         slices = []
@@ -211,7 +218,25 @@ def _sparse_block(
     return SparseBlock(
         **shared, indptr=indptr[:-1], bins=bins, posting_offsets=posting_offsets, posting_rows=posting_rows,
         rows_ascend=rows_ascend,
+        tiles=tiles_of(posting_offsets, posting_rows, n_rows if rows_ascend else 0, TILE_ROWS, FREQUENT),
     )  # fmt: skip
+
+
+def tiles_of(posting_offsets: np.ndarray, posting_rows: np.ndarray, n_rows: int, size: int, frequent: int) -> Tiles:
+    """Of postings that ascend in each bin, by tiles of `size` rows; without bins if there are few rows.
+
+    frequent  rows of a tile that a bin has on average: those with more are in tiles
+    """
+    n_tiles = -(-n_rows // size)
+    least, sizes = 1 + frequent * n_tiles, np.diff(posting_offsets)
+    bins = np.flatnonzero(sizes >= least).astype(np.int32)
+    if n_tiles < LEAST_TILES or len(bins) == 0:
+        return Tiles(size, MAX_INT32, np.empty(0, np.int32), np.empty(0, np.uint16), np.empty(0, np.uint16))
+    counts, rows = np.empty(n_tiles * len(bins), np.uint16), np.empty(sizes[bins].sum(), np.uint16)
+    tile_kernels.count_rows_of_tiles(posting_offsets, posting_rows, size, bins, counts)
+    begins = np.cumsum(counts, dtype=np.int64) - counts
+    tile_kernels.fill_tiles(posting_offsets, posting_rows, size, bins, counts, begins, rows)
+    return Tiles(size, least, bins, counts, rows)
 
 
 def _dense_block(pieces: Iterator[tuple[int, Columns, CutPoints]], keep_nan: bool, shared: dict) -> DenseBlock:

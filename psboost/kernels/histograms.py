@@ -125,9 +125,9 @@ def build_pairs(indptr, bins, rows, packed, acc):
             acc[slot + _1] += hess
 
 
-@kernel([void(IN[int64], IN[int32], IN[width], boolean, OUT[int64]) for width in WIDTHS])
-def build_by_bins(posting_offsets, posting_rows, packed, pairs, acc):
-    """Sets every bin of `acc`, packed or in pairs, to the sums over its rows.
+@kernel([void(IN[int64], IN[int32], int64, IN[width], boolean, OUT[int64]) for width in WIDTHS])
+def build_by_bins(posting_offsets, posting_rows, too_many, packed, pairs, acc):
+    """Sets every bin of `acc`, packed or in pairs, to the sums over its rows; but perhaps those of so many rows or more.
 
     Of bins of few rows, whose loops would end where no processor expects it, by sums that run on from bin to bin: what a
     bin adds is right even where they overflow.
@@ -148,8 +148,11 @@ def build_by_bins(posting_offsets, posting_rows, packed, pairs, acc):
                 before = here
         else:
             for b in range(first, last):
+                begin, end = uint64(posting_offsets[b]), uint64(posting_offsets[b + _1])
+                if end - begin >= uint64(too_many):
+                    continue
                 grad, hess = int64(0), int64(0)
-                for k in range(uint64(posting_offsets[b]), uint64(posting_offsets[b + _1])):
+                for k in range(begin, end):
                     grad_of_row, hess_of_row = grad_and_hess(packed, uint64(posting_rows[k]))
                     grad += grad_of_row
                     hess += hess_of_row

@@ -11,15 +11,17 @@ They are written over ranges of features, each into a part of the same arrays:
 
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, uint8, uint64, void
-from psboost.kernels.histograms import SHORT, build, build_by_bins, build_pairs, build_short, clear, mark_bins, read
+from psboost.kernels.histograms import SHORT, build, build_pairs, build_short, clear, mark_bins, read
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
 from psboost.kernels.row_bins import ROW_BINS
+from psboost.kernels.tiles import TILES, build_by_tiles
 from psboost.kernels.words import lowest_one
 
 # sums (int64, a row for each node): grads, hesses and absolute grads of its rows; the greatest absolute grad and hess
 GRAD, HESS, SIZE, MOST_GRAD, MOST_HESS, N_SUMS = range(6)
+_BLOCK = (IN[int64], IN[int32], TILES, IN[int32])  # postings, tiles, bin_offsets: behind its rows' bins
 _FEW_BINS = 1 << 20  # so many slots, the hot ones side by side, are quick to add to
 _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
 
@@ -140,7 +142,7 @@ def extract_node(
 
 
 @inline
-def _build(indptr, row_bins, posting_offsets, posting_rows, own, packed, pairs, values, slots):
+def _build(indptr, row_bins, posting_offsets, posting_rows, tiles, own, packed, pairs, values, slots):
     """The sums of the rows `own` in slots that are 0; `values` are 0 before and after. Returns how many slots may be filled
     now, about.
 
@@ -152,11 +154,11 @@ def _build(indptr, row_bins, posting_offsets, posting_rows, own, packed, pairs, 
     about = len(own) * n_stored // max(1, n_rows)
     by_bins = about * (1 if n_bins < _FEW_BINS else 4) >= n_stored
     if by_bins and len(own) == n_rows:
-        build_by_bins(posting_offsets, posting_rows, packed, pairs, slots)
+        build_by_tiles(posting_offsets, posting_rows, tiles, packed, pairs, slots)
     elif by_bins:
         for row in own:
             values[uint64(row)] = packed[uint64(row)]
-        build_by_bins(posting_offsets, posting_rows, values, pairs, slots)
+        build_by_tiles(posting_offsets, posting_rows, tiles, values, pairs, slots)
         for row in own:
             values[uint64(row)] = 0
     elif pairs:
@@ -186,23 +188,24 @@ def _clear_marked(marks, pairs, acc):
 @kernel(
     [
         void(
-            *held, IN[int64], IN[int32], IN[int32], IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[width], OUT[int64],
+            *held, *_BLOCK, IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[width], OUT[int64],
         )
         for held in ROW_BINS
         for width in WIDTHS
     ]
 )  # fmt: skip
-def sum_node(indptr, row_bins, posting_offsets, posting_rows, bin_offsets, rows, spans, sums, packed, values, acc):
+def sum_node(indptr, row_bins, posting_offsets, posting_rows, tiles, bin_offsets, rows, spans, sums, packed, values, acc):
     """The sums of the first node, in `acc`, which was all 0 and has to be so again before more nodes are built."""
     pairs = needs_pairs(sums[0, SIZE], sums[0, HESS])
     slots = acc[: int64(bin_offsets[-1]) << int64(pairs)]
-    _build(indptr, row_bins, posting_offsets, posting_rows, rows[spans[0, 0] : spans[0, 1]], packed, pairs, values, slots)
+    own = rows[spans[0, 0] : spans[0, 1]]
+    _build(indptr, row_bins, posting_offsets, posting_rows, tiles, own, packed, pairs, values, slots)
 
 
 @kernel(
     [
         int64(
-            *held, IN[int64], IN[int32], IN[int32], IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[width], IN[int32],
+            *held, *_BLOCK, IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[width], IN[int32],
             IN[int64], IN[int64], IN[int64], int64, int64, int64, OUT[uint64], OUT[int64], OUT[int32], OUT[int64],
             OUT[int64], IN[int64], OUT2[int64],
         )
@@ -211,7 +214,7 @@ def sum_node(indptr, row_bins, posting_offsets, posting_rows, bin_offsets, rows,
     ]
 )  # fmt: skip
 def build_nodes(
-    indptr, row_bins, posting_offsets, posting_rows, bin_offsets, rows, spans, sums, packed, values,
+    indptr, row_bins, posting_offsets, posting_rows, tiles, bin_offsets, rows, spans, sums, packed, values,
     features, offsets, positions, edges, first, most_stored, i, marks, acc, bins, grads, hesses, begins, ends,
 ):  # fmt: skip
     """Builds node i and all that follow from the rows or postings of a sparse block, and writes them down; returns the first
@@ -229,7 +232,7 @@ def build_nodes(
             return i
         pairs = needs_pairs(sums[i, SIZE], sums[i, HESS])
         slots = acc[: n_bins << int64(pairs)]
-        n_filled = _build(indptr, row_bins, posting_offsets, posting_rows, own, packed, pairs, values, slots)
+        n_filled = _build(indptr, row_bins, posting_offsets, posting_rows, tiles, own, packed, pairs, values, slots)
         marked = 2 * n_filled < n_bins
         if marked:
             mark_bins(indptr, row_bins, own, marks)
@@ -248,7 +251,7 @@ def build_nodes(
 @kernel(
     [
         int64(
-            *held, IN[int64], IN[int32], IN[int32], IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[width], OUT[int64],
+            *held, *_BLOCK, IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[width], OUT[int64],
             NODE_HISTOGRAM, OUT[int64], OUT2[int64], IN[uint8], int64, int64, OUT2[int64],
         )
         for held in ROW_BINS
@@ -256,7 +259,7 @@ def build_nodes(
     ]
 )  # fmt: skip
 def share_nodes(
-    indptr, row_bins, posting_offsets, posting_rows, bin_offsets, rows, spans, sums, packed, values, acc,
+    indptr, row_bins, posting_offsets, posting_rows, tiles, bin_offsets, rows, spans, sums, packed, values, acc,
     memory, used, parents, built_left, k, least, nodes,
 ):  # fmt: skip
     """Builds the child of split k that is to be built, and those of all that follow, as build_nodes does, and shares their
@@ -266,7 +269,7 @@ def share_nodes(
         own = rows[spans[i, 0] : spans[i, 1]]
         pairs = needs_pairs(sums[i, SIZE], sums[i, HESS])
         slots = acc[: n_bins << int64(pairs)]
-        n_filled = _build(indptr, row_bins, posting_offsets, posting_rows, own, packed, pairs, values, slots)
+        n_filled = _build(indptr, row_bins, posting_offsets, posting_rows, tiles, own, packed, pairs, values, slots)
         done = add_sums(memory, used, parents, built_left, i, slots, sums[i], least, nodes)
         if 16 * n_filled < n_bins:
             clear(indptr, row_bins, own, 1 + int64(pairs), slots)

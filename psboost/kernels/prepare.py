@@ -14,8 +14,8 @@ from psboost.kernels import CACHE_FOLDER
 # A module comes some time after those whose kernels its own call: what two processes want at once, both compile.
 JOBS = {
     "train": (
-        "histograms", "node_histograms", "summaries", "splits", "binning", "open_nodes", "dense", "packing", "node_builds",
-        "columns", "routing", "cells", "gradients", "dealing", "links",
+        "histograms", "node_histograms", "summaries", "splits", "binning", "open_nodes", "dense", "packing", "tiles",
+        "node_builds", "columns", "routing", "cells", "gradients", "dealing", "links",
     ),
     "send": ("twins", "classes", "pairs", "bitvectors", "chunks", "histogram_streams"),
     "predict": ("cells", "exits", "links", "scoring", "walking"),

@@ -90,7 +90,7 @@ def copy_postings(posting_offsets, posting_rows, first, bins, n_rows, offsets, r
 @kernel([void(IN[int64], IN[int32], IN[width], boolean, OUT[int64], OUT[int64], OUT[int64]) for width in WIDTHS])
 def sum_bins(offsets, rows, packed, pairs, acc, grads, hesses):
     """Grads and hesses (OUT) of all the rows of each bin. acc: slots, two for each bin if sums need pairs  # OUT"""
-    build_by_bins(offsets, rows, packed, pairs, acc)
+    build_by_bins(offsets, rows, len(rows) + 1, packed, pairs, acc)
     for k in range(uint64(len(grads))):
         grads[k], hesses[k] = read(acc, pairs, k)
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psboost.boosting.partition import ones
-from psboost.data.block import DenseBlock, Members, SparseBlock, bin_offsets_of, build_block
+from psboost.data.block import DenseBlock, Members, SparseBlock, bin_offsets_of, build_block, tiles_of
 from psboost.data.columns import to_columns
 from psboost.data.cut_points import CutPoints
 from psboost.data.sketches import Sketches
@@ -69,6 +69,25 @@ def check(rows, cuts, has_missing, zero_as_missing):
     for name in ("indptr", "bins", "posting_offsets", "posting_rows"):
         np.testing.assert_array_equal(getattr(spent, name), getattr(block, name))
     return block
+
+
+@pytest.mark.parametrize("frequent", [1, 3])
+def test_the_rows_of_frequent_bins_by_tiles(frequent):
+    """Bins of no row to all rows, tiles of 5 rows; the last one has 3."""
+    rng, n_rows, size = np.random.default_rng(frequent), 48, 5
+    postings = [np.flatnonzero(rng.random(n_rows) < share) for share in (0, 0.05, 0.3, 0.1, 1, 0.8, 0.22, 0.5)]
+    offsets, rows = np.cumsum([0, *map(len, postings)]), np.concatenate(postings).astype(np.int32)
+    tiles = tiles_of(offsets, rows, n_rows, size, frequent)
+    assert tiles.bins.tolist() == [b for b, own in enumerate(postings) if len(own) > 10 * frequent] != []
+    assert tiles.least == 1 + 10 * frequent
+    ends = np.cumsum(tiles.counts, dtype=np.int64)
+    held = np.split(tiles.rows, ends[:-1])
+    for i, b in enumerate(tiles.bins):
+        of_bin = [size * tile + own.astype(int) for tile, own in enumerate(held[i :: len(tiles.bins)])]
+        assert [len(own) for own in of_bin] == [sum(row // size == tile for row in postings[b]) for tile in range(10)]
+        assert np.concatenate(of_bin).tolist() == postings[b].tolist()
+    assert len(tiles_of(offsets, rows, n_rows, 16, 0).bins) == 0  # three tiles
+    assert len(tiles_of(offsets, rows, n_rows, size, 5).bins) == 0
 
 
 def check_dense(dense, sparse):
@@ -147,7 +166,7 @@ def test_the_form_follows_the_share_of_cells_that_are_stored():
 def test_block_is_that_of_the_naive_twin(data, zero_as_missing):
     rows, cuts, has_missing = data
     block = check(rows, cuts, has_missing, zero_as_missing)
-    arrays = [field.name for field in fields(block) if field.name not in ("n_rows", "rows_ascend")]
+    arrays = [field.name for field in fields(block) if field.name not in ("n_rows", "rows_ascend", "tiles")]
     dtypes = {name: getattr(block, name).dtype for name in arrays}
     others = {"bins": np.uint16, "posting_offsets": np.int64}
     assert dtypes == {name: np.dtype(others.get(name, np.int32)) for name in dtypes}
@@ -267,5 +286,6 @@ def test_a_block_of_some_of_the_features(dense):
     part = build_block(columns_of(rows, 3), cut_points_of(cuts[1:], [0, 0]), True, begin=1, dense=dense)
     own = [[(f - 1, value) for f, value in row if f] for row in rows]
     whole = build_block(columns_of(own, 2), cut_points_of(cuts[1:], [0, 0]), True, dense=dense)
-    for field in fields(whole):
+    assert dense or (len(part.tiles.bins), len(whole.tiles.bins)) == (0, 0)
+    for field in (field for field in fields(whole) if field.name != "tiles"):
         np.testing.assert_array_equal(getattr(part, field.name), getattr(whole, field.name))

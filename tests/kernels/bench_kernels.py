@@ -68,7 +68,7 @@ def test_build_by_rows(benchmark, data, pairs):
 @pytest.mark.parametrize("pairs", [False, True], ids=["packed", "pairs"])
 def test_build_by_bins(benchmark, data, pairs):
     acc = np.zeros((1 + pairs) * data.n_bins, np.int64)
-    benchmark(histograms.build_by_bins, data.posting_offsets, data.posting_rows, data.packed, pairs, acc)
+    benchmark(histograms.build_by_bins, data.posting_offsets, data.posting_rows, N_ROWS + 1, data.packed, pairs, acc)
 
 
 def _node(data, rows=None):

@@ -61,7 +61,7 @@ def test_build(kernels, block, width, row_bins):
     for pairs, by_rows in ((False, kernels.build), (False, kernels.build_short), (True, kernels.build_pairs)):
         acc, again = np.zeros(N_BINS * (1 + pairs), np.int64), np.full(N_BINS * (1 + pairs), 77)
         by_rows(indptr, bins, which, packed, acc)
-        kernels.build_by_bins(posting_offsets, posting_rows, in_node, pairs, again)
+        kernels.build_by_bins(posting_offsets, posting_rows, 99, in_node, pairs, again)
         np.testing.assert_array_equal(acc, again)
         found = {b: sums for b in range(N_BINS) if any(sums := read(acc, pairs, b))}
         assert found == expected
@@ -82,7 +82,7 @@ def test_bins_of_few_rows_and_of_many(kernels, most_rows):
     rows = rng.integers(0, n_rows, offsets[-1]).astype(np.int32)
     grads, hesses = rng.integers(2**24, 2**25, n_rows), rng.integers(1, 2**26, n_rows)
     packed, acc = (grads << 32) + hesses, np.full(n_bins, 77)
-    kernels.build_by_bins(offsets, rows, packed, False, acc)
+    kernels.build_by_bins(offsets, rows, 99, packed, False, acc)
     expected = [(grads[of_bin].sum(), hesses[of_bin].sum()) for of_bin in np.split(rows, offsets[1:-1])]
     assert list(zip(acc >> 32, acc & 0xFFFFFFFF, strict=True)) == expected
     assert (offsets[256] <= 2048) == (most_rows == 3) and grads[rows].sum() >> 31 > 0

@@ -1,0 +1,77 @@
+"""Knows the rows of frequent bins by tiles, stretches of rows whose gradients stay in the nearest cache; knows no blocks."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from psboost.kernels.ascending import first_from
+from psboost.kernels.compile import IN, OUT, boolean, int32, int64, kernel, types, uint16, uint64, void
+from psboost.kernels.histograms import build_by_bins, write
+from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
+
+_1, _2 = uint64(1), uint64(2)
+
+
+class Tiles(NamedTuple):
+    """Tile t has rows t * size .. (t + 1) * size.
+
+    size    up to 2^16 - 1
+    bins    int32 (n): the frequent ones, which are those of `least` rows and more
+    counts  uint16 (n_tiles * n): how many rows of each tile each of them has, those of tile 0 first
+    rows    uint16: of each tile and bin, in this order, counted from the tile's first row
+    """
+
+    size: int
+    least: int
+    bins: np.ndarray
+    counts: np.ndarray
+    rows: np.ndarray
+
+
+TILES = types.NamedTuple((int64, int64, OUT[int32], OUT[uint16], OUT[uint16]), Tiles)  # arrays as numpy makes them
+
+
+@kernel(void(IN[int64], IN[int32], int64, IN[int32], OUT[uint16]))
+def count_rows_of_tiles(posting_offsets, posting_rows, size, bins, counts):
+    """`counts` (OUT) of `bins`, whose rows ascend."""
+    for i in range(len(bins)):
+        begin, end = posting_offsets[bins[i]], posting_offsets[bins[i] + 1]
+        for tile in range(len(counts) // len(bins)):
+            behind = first_from((tile + 1) * size, posting_rows, begin, end)
+            counts[tile * len(bins) + i] = behind - begin
+            begin = behind
+
+
+@kernel(void(IN[int64], IN[int32], int64, IN[int32], IN[uint16], IN[int64], OUT[uint16]))
+def fill_tiles(posting_offsets, posting_rows, size, bins, counts, begins, rows):
+    """`rows` (OUT); those of each tile and bin begin at `begins`."""
+    for i in range(len(bins)):
+        k = uint64(posting_offsets[bins[i]])
+        for tile in range(len(counts) // len(bins)):
+            at, n_rows = uint64(begins[tile * len(bins) + i]), uint64(counts[tile * len(bins) + i])
+            for j in range(n_rows):
+                rows[at + j] = posting_rows[k + j] - tile * size
+            k += n_rows
+
+
+@kernel([void(IN[int64], IN[int32], TILES, IN[width], boolean, OUT[int64]) for width in WIDTHS])
+def build_by_tiles(posting_offsets, posting_rows, tiles, packed, pairs, acc):
+    """Sets every bin of `acc`, packed or in pairs, to the sums over its rows (kernels.histograms.build_by_bins)."""
+    n_bins, at, k = uint64(len(tiles.bins)), uint64(0), uint64(0)
+    build_by_bins(posting_offsets, posting_rows, tiles.least, packed, pairs, acc)
+    sums, tile = np.zeros(2 * len(tiles.bins), np.int64), int64(0)
+    while at < uint64(len(tiles.counts)):
+        own = packed[tile * tiles.size :]
+        for i in range(n_bins):
+            end, grads, hesses = k + uint64(tiles.counts[at]), int64(0), int64(0)
+            while k < end:
+                grad, hess = grad_and_hess(own, uint64(tiles.rows[k]))
+                grads += grad
+                hesses += hess
+                k += _1
+            sums[_2 * i] += grads
+            sums[_2 * i + _1] += hesses
+            at += _1
+        tile += 1
+    for i in range(n_bins):
+        write(sums[_2 * i], sums[_2 * i + _1], pairs, uint64(tiles.bins[i]), acc)
