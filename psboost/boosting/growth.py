@@ -1,4 +1,4 @@
-"""Knows how a tree's nodes are numbered while it grows, and which are open; does not know why they are split."""
+"""Knows how a tree's nodes are numbered while it grows, which are open, and what comes of splits; not why nodes are split."""
 
 from dataclasses import dataclass
 
