@@ -1,4 +1,4 @@
-"""Knows how a tree's nodes are numbered while it grows, which are open, and what comes of splits; not why nodes are split."""
+"""Knows how a growing tree's nodes are numbered, which are open, and what comes of splits; not why nodes are split."""
 
 from dataclasses import dataclass
 
