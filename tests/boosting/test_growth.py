@@ -6,7 +6,7 @@ import pytest
 from psboost.boosting.growth import Frontier, Growth, feature_range
 from psboost.boosting.split import Splits
 from psboost.data.cut_points import CutPoints
-from psboost.kernels.splits import DEFAULT_LEFT, N_SPLIT, NODE
+from psboost.kernels.splits import BUILD_LEFT, DEFAULT_LEFT, N_SPLIT, NODE
 
 FLOAT_MAX = float(np.finfo(np.float32).max)
 
@@ -61,6 +61,12 @@ def test_the_nodes_of_a_grown_tree():
     assert sums.tolist() == [[5, 40], [1, 10], [4, 30], [7, 20], [-3, 10], [6, 12], [1, 8]]
     dtypes = growth.left, growth.right, growth.feature, growth.threshold, growth.default_left, sums
     assert [array.dtype for array in dtypes] == [np.int32, np.int32, np.int64, np.float32, np.uint8, np.int64]
+
+
+def test_the_sums_of_children_that_are_built():
+    both = splits([3, 6], [2**40, 9], [0.5, 2.0], [1, 0], [2.5, 0.5], [[-5, 30], [9, 20], [6, 4], [-7, 4]])
+    both.fields[:, BUILD_LEFT] = 0, 1
+    assert both.built_sums.tolist() == [[9, 20], [6, 4]]
 
 
 def test_a_tree_without_splits():
