@@ -1,6 +1,10 @@
 """Knows losses: gradients, their bounds, intercepts and links; does not know trees or rounding.
 
-A margin is the raw score (float32), before the link. Labels and weights are float64.
+A margin is the raw score (float32), before the link. Labels are float64, until a loss has checked them and holds them in a
+type of its own.
+
+    bounded  whether |grad| and hess are at most the row's weight
+    dtype    of gradients, and of the weights that they are computed with: float32 if bounded
 """
 
 from collections.abc import Callable
@@ -27,10 +31,10 @@ class Logistic:
     """binary:logistic. Labels 0 (or -1) and 1; |grad| <= w and hess <= w / 4."""
 
     name = "binary:logistic"
-    bounded = True
+    bounded, dtype = True, np.float32
 
     def check_labels(self, labels: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
-        """Labels as 0 and 1 (-1 counts as 0). DataError names the place of the first row with another label."""
+        """Labels as 0 and 1, uint8 (-1 counts as 0). DataError names the place of the first row with another label."""
         known = (labels == 0) | (labels == 1) | (labels == -1)
         if not known.all():
             row = int(np.argmin(known))
@@ -38,7 +42,7 @@ class Logistic:
                 f"{place(row)}: label {labels[row]:g}: {self.name} wants 0 (or -1) and 1; "
                 "map the labels, or use objective=reg:squarederror"
             )
-        return labels if labels.min(initial=0) >= 0 else np.maximum(labels, 0.0)
+        return (labels > 0).view(np.uint8)
 
     def bounds(self, max_weight: float, max_label: float) -> Bounds:  # noqa: ARG002
         return Bounds(max_weight, 0.25 * max_weight)
@@ -62,7 +66,7 @@ class SquaredError:
     """reg:squarederror. Any finite labels; hess = w; grad has no bound, so each tree opens with its maximum."""
 
     name = "reg:squarederror"
-    bounded = False
+    bounded, dtype = False, np.float64
 
     def check_labels(self, labels: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
         """The labels. DataError names the first row whose label float32, and so a margin, cannot hold."""

@@ -1,32 +1,39 @@
 """Knows the gradients of a shard's training rows, which follow from its margins when they are needed; no messages."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from psboost.boosting.builders import join_sums
-from psboost.boosting.fixed_point import Steps, packed_rows, round_gradients
+from psboost.boosting.fixed_point import Steps, packed_rows, power_above, round_gradients
 from psboost.boosting.partition import chunks_of
 from psboost.kernels import gradients as kernels
 from psboost.kernels import node_builds, routing
 
 AT_ONCE = 1 << 15  # rows, whose gradients stay in a core's cache
-_LEAST_WEIGHT = 1e-290  # of those that surely leave a hess above 0
+_LEAST_PARTS = 1e17  # of the least number above 0: such a weight surely leaves a hess above 0
 
 
 class RowGradients:
     """Gradients of the rows that come first of `margins`: they are never held, but for their packed form.
 
     packed  int32 or int64 (n_rows): what histograms add up (kernels.packed_rows), once `round` was called
+
+    A bounded loss's are computed in float32, as XGBoost's are, in units of the greatest weight, made a power of two.
     """
 
     def __init__(
-        self, loss, margins: np.ndarray, labels: np.ndarray, weights: np.ndarray, n_rows: int, grad_bits: int,
-        n_threads: int, side_by_side: Callable[..., Iterable],
+        self, loss, margins: np.ndarray, labels: np.ndarray, weights: np.ndarray, max_weight: float, n_rows: int,
+        grad_bits: int, n_threads: int, side_by_side: Callable[..., Iterable],
     ):  # fmt: skip
-        """margins float32, of these rows and maybe others; labels float64; weights float64, a single one for all rows."""
+        """margins float32, of these rows and maybe others; labels as the loss holds them; weights float64, a single one for
+        all rows, none above max_weight."""
         self.packed = packed_rows(grad_bits, n_rows)
-        self._loss, self._margins, self._labels, self._weights = loss, margins, labels, weights
+        self._unit = math.ldexp(1.0, power_above(max_weight)) if loss.bounded else 1.0
+        self._loss, self._margins, self._labels = loss, margins, labels
+        self._weights = (weights if self._unit == 1.0 else weights / self._unit).astype(loss.dtype, copy=False)
         self._chunks, self._side_by_side = chunks_of(n_rows, n_threads), side_by_side
         self._due: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -39,7 +46,7 @@ class RowGradients:
     @property
     def all_have_hess(self) -> bool:
         """Whether every row's hess is above 0, whatever its margin: so a bin of rows is present in each tree's root."""
-        return bool(self._weights.min(initial=1.0) >= _LEAST_WEIGHT)
+        return bool(self._weights.min(initial=1.0) >= _LEAST_PARTS * np.finfo(self._weights.dtype).tiny)
 
     def maxima(self) -> tuple[float, float]:
         """The largest |grad| and hess."""
@@ -48,12 +55,13 @@ class RowGradients:
             found = [(np.abs(grads).max(), hesses.max()) for _, grads, hesses in self._pieces(rows)]
             return np.max([(0.0, 0.0), *found], axis=0)
 
-        grad, hess = np.max(self._of_chunks(largest), axis=0)
-        return float(grad), float(hess)
+        grad, hess = np.max(self._of_chunks(largest), axis=0).tolist()
+        return grad * self._unit, hess * self._unit
 
     def round(self, steps: Steps, key: np.uint64, row_offset: int) -> np.ndarray:
         """Fills `packed`; the first row is row `row_offset` of all row shards'. Returns what they come to: int64
         (1, kernels.node_builds.N_SUMS)."""
+        steps = self._in_units(steps)
 
         def write(rows: slice) -> np.ndarray:
             sums = np.zeros((1, node_builds.N_SUMS), np.int64)
@@ -67,6 +75,7 @@ class RowGradients:
 
     def sum_by_node(self, node_of_row: np.ndarray, n_nodes: int, steps: Steps) -> np.ndarray:
         """int64 (n_nodes, 2): grads and hesses of each node's rows, in leaf steps."""
+        steps = self._in_units(steps)
 
         def add_up(rows: slice) -> np.ndarray:
             sums = np.zeros((n_nodes, 2, 2), np.int64)
@@ -78,6 +87,14 @@ class RowGradients:
 
         return sum(self._of_chunks(add_up))
 
+    def _in_units(self, steps: Steps) -> Steps:
+        """These steps, as the gradients of pieces are held."""
+        unit = self._unit
+        return replace(
+            steps, grad=steps.grad / unit, hess=steps.hess / unit, leaf_grad=steps.leaf_grad / unit,
+            leaf_hess=steps.leaf_hess / unit,
+        )  # fmt: skip
+
     def _of_chunks(self, function: Callable[[slice], np.ndarray]) -> list[np.ndarray]:
         """What `function` makes of each chunk of the rows, all of whose pieces it asks for."""
         results = list(self._side_by_side(function, self._chunks))
@@ -85,8 +102,8 @@ class RowGradients:
         return results
 
     def _pieces(self, rows: slice) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """Some of these rows, their grads and hesses (float64, until the next piece)."""
-        grads, hesses = np.empty(AT_ONCE), np.empty(AT_ONCE)
+        """Some of these rows, their grads and hesses (in units, until the next piece)."""
+        grads, hesses = np.empty((2, AT_ONCE), self._loss.dtype)
         for begin in range(rows.start, rows.stop, AT_ONCE):
             piece = slice(begin, min(begin + AT_ONCE, rows.stop))
             n = piece.stop - begin

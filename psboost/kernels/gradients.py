@@ -1,34 +1,45 @@
-"""Knows margins, labels and integer rounding; does not know trees."""
+"""Knows margins, labels and integer rounding; does not know trees.
+
+Gradients are float32 where the loss bounds them, and then in a unit that no row's weight exceeds; else float64.
+"""
 
 import numpy as np
+from numba.extending import overload
 
-from psboost.kernels.compile import IN, OUT, float32, float64, inline, int64, kernel, uint64, void
-from psboost.kernels.doubles import exp, floor, fraction
+from psboost.kernels.compile import (
+    IN, OUT, float32, float64, inline, int32, int64, kernel, types, uint8, uint32, uint64, void,
+)  # fmt: skip
+from psboost.kernels.floats import MOST, exp
 from psboost.kernels.packed_rows import WIDTHS, pack
 from psboost.kernels.routing import NODES
 
-_MOST = 700.0  # a greater margin has the same probability, to 300 digits
-_GOLDEN = 0x9E3779B97F4A7C15
+FLOATS = (float32, float64)
+FRACTION_BITS = 15  # of a step, by which it is decided whether a row's gradient is rounded up
+_FRACTION = (1 << FRACTION_BITS) - 1
+_1, _LEAST_HESS, _MOST_HESS = np.float32(1), np.float32(1e-16), np.float32(0.25)
 
 
 @inline
 def _mix(x):
-    """64 well mixed bits of x."""
-    x = (x ^ (x >> uint64(30))) * uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> uint64(27))) * uint64(0x94D049BB133111EB)
-    return x ^ (x >> uint64(31))
+    """uint32: 32 well mixed bits of x."""
+    x = uint32((x ^ (x >> uint32(16))) * uint32(0x7FEB352D))
+    x = uint32((x ^ (x >> uint32(15))) * uint32(0x846CA68B))
+    return uint32(x ^ (x >> uint32(16)))
 
 
 @inline
 def _logistic(margin, label, weight):
-    """grad, hess of a row."""
-    p = 1.0 / (1.0 + exp(min(max(-float64(margin), -_MOST), _MOST)))
-    return (p - label) * weight, max(p * (1.0 - p), 1e-16) * weight
+    """grad, hess of a row, both to an ulp or two, however near to 0: neither p nor 1 - p is 1 less the other."""
+    odds = exp(min(max(-margin, -MOST), MOST))  # (1 - p) / p
+    p = _1 / (_1 + odds)
+    rest = min(odds * p, _1)
+    return (-rest if label != uint8(0) else p) * weight, max(min(p * rest, _MOST_HESS), _LEAST_HESS) * weight
 
 
-@kernel(void(IN[float32], IN[float64], IN[float64], OUT[float64], OUT[float64]))
+@kernel(void(IN[float32], IN[uint8], IN[float32], OUT[float32], OUT[float32]))
 def logistic_gradients(margins, labels, weights, grads, hesses):
-    """grad = (p - y) w and hess = p (1 - p) w of the log loss, p = 1 / (1 + exp(-margin)). A single weight is all rows'."""
+    """grad = (p - y) w and hess = p (1 - p) w of the log loss, p = 1 / (1 + exp(-margin)), y 0 or 1. A single weight is all
+    rows'."""
     if len(weights) == 1:  # a loop of its own, which is vectorised
         weight = weights[0]
         for i in range(len(labels)):
@@ -48,24 +59,56 @@ def squared_gradients(margins, labels, weights, grads, hesses):
         hesses[i] = weight
 
 
-@kernel([void(IN[float64], IN[float64], float64, float64, uint64, int64, OUT[width]) for width in WIDTHS])
+def scaled(value, factor, packed):
+    """int64: value * factor, cut to a whole number."""
+    return np.int64(value * value.dtype.type(factor))
+
+
+@overload(scaled, jit_options={"forceinline": True})
+def _scaled(value, factor, packed):
+    if value == float32 and packed.dtype == int32:
+        return lambda value, factor, packed: int32(value * float32(factor))
+    return lambda value, factor, packed: int64(float64(value) * factor)
+
+
+def round_up(whole, word, packed):
+    """int64: `whole` 2^-FRACTION_BITS-ths of a step, rounded up if the lowest FRACTION_BITS bits of `word` are that many."""
+    return (int(whole) + (int(word) & _FRACTION)) >> FRACTION_BITS
+
+
+@overload(round_up, jit_options={"forceinline": True})
+def _round_up(whole, word, packed):
+    kind = int32 if isinstance(whole, types.Integer) and whole.bitwidth == 32 else int64
+
+    def compiled(whole, word, packed):
+        return kind(kind(whole + kind(word & uint32(_FRACTION))) >> kind(FRACTION_BITS))
+
+    return compiled
+
+
+@kernel([void(IN[kind], IN[kind], float64, float64, uint64, int64, OUT[width]) for kind in FLOATS for width in WIDTHS])
 def round_gradients(grads, hesses, grad_step, hess_step, key, row_offset, packed):
     """Packs grad / grad_step and hess / hess_step (kernels.packed_rows), rounded up or down at random without bias.
 
-    The random bits are those of SplitMix64 (Steele, Lea, Flood 2014) that starts from `key`, at the global row number
-    row_offset + i, so they are the same on every grid. hess is at least 1 where it is above 0, so a bin is present exactly
-    when its sum_hess is above 0. Both are at most 2^30 steps or, in int32, 2^15; and a grad of 2^15, for which a row must be
-    as wrong as can be, then becomes 2^15 - 1.
+    The random bits are a mix (Wellons, "lowbias32", 2018) of `key` and the global row number row_offset + i, so they are the
+    same on every grid; they are compared with a fraction's first FRACTION_BITS bits, and what is behind these is cut off.
+    hess is at least 1 where it is above 0, so a bin is present exactly when its sum_hess is above 0. Both are at most 2^30
+    steps or, in int32, 2^15; and a grad of 2^15, for which a row must be as wrong as can be, then becomes 2^15 - 1.
     """
-    per_grad, per_hess = 1.0 / grad_step, 1.0 / hess_step
+    per_grad, per_hess = (1 << FRACTION_BITS) / grad_step, (1 << FRACTION_BITS) / hess_step
+    first, high = uint32(row_offset & 0xFFFFFFFF), uint64(row_offset) >> uint64(32)
+    low_key, high_key = uint32(key), uint64(key >> uint64(32))
+    here = uint32(_mix(uint32(high_key + high)) ^ low_key)
+    behind = uint32(_mix(uint32(high_key + high + uint64(1))) ^ low_key)
     for i in range(len(grads)):
-        word = _mix(key + uint64(row_offset + i) * uint64(_GOLDEN))
-        grad = floor(grads[i] * per_grad + fraction(word >> uint64(32)))
-        hess = floor(hesses[i] * per_hess + fraction(word & uint64(0xFFFFFFFF)))
-        packed[i] = pack(grad, max(hess, int64(hesses[i] > 0.0)), packed)
+        row = uint32(first + uint32(i))
+        word = _mix(uint32(row ^ (here if row >= first else behind)))  # behind 2^32 rows, row numbers begin anew
+        grad = round_up(scaled(grads[i], per_grad, packed), word, packed)
+        hess = round_up(scaled(hesses[i], per_hess, packed), word >> uint32(32 - FRACTION_BITS), packed)
+        packed[i] = pack(grad, max(hess, int32(hesses[i] > 0.0)), packed)
 
 
-@kernel([void(IN[float64], IN[float64], IN[node], float64, float64, OUT[int64]) for node in NODES])
+@kernel([void(IN[kind], IN[kind], IN[node], float64, float64, OUT[int64]) for kind in FLOATS for node in NODES])
 def sum_by_node(grads, hesses, node_of_row, grad_step, hess_step, sums):
     """Adds grad / grad_step and hess / hess_step of each row, rounded to the nearest integer, to a pair of its node.
 
@@ -74,5 +117,5 @@ def sum_by_node(grads, hesses, node_of_row, grad_step, hess_step, sums):
     per_grad, per_hess = 1.0 / grad_step, 1.0 / hess_step
     for row in range(uint64(len(node_of_row))):
         pair = uint64(4) * uint64(node_of_row[row]) + uint64(2) * (row & uint64(1))
-        sums[pair] += int64(np.rint(grads[row] * per_grad))
-        sums[pair + uint64(1)] += int64(np.rint(hesses[row] * per_hess))
+        sums[pair] += int64(np.rint(float64(grads[row]) * per_grad))
+        sums[pair + uint64(1)] += int64(np.rint(float64(hesses[row]) * per_hess))

@@ -66,6 +66,6 @@ def _pack(grad, hess, like):
     bits, most = _HALF_BITS[itemsize], most_grad(itemsize)
 
     def compiled(grad, hess, like):
-        return kind((min(grad, int64(most)) << int64(bits)) + hess)
+        return kind(kind(min(kind(grad), kind(most)) << kind(bits)) + kind(hess))
 
     return compiled

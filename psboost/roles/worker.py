@@ -47,7 +47,7 @@ class Shard:
     """The rows of one row shard, training rows first, then those of each evaluation set; the worker's features only."""
 
     n_train: int
-    labels: np.ndarray  # float64 (n_rows), as the loss wants them
+    labels: np.ndarray  # (n_rows), as the loss holds them
     weights: np.ndarray  # float64 (n_train), or a single one for all
     whole_weights: np.ndarray | None  # int64 (n_train), in equal steps in all row shards; None: 1 each
     columns: AnyColumns  # features in internal order
@@ -109,7 +109,7 @@ class Worker(Role):
                 n_distinct=len(counts.features),
                 n_features=max([counts.n_features, *(part.n_features for part in eval_counts)]),
                 max_weight=float(weights.max(initial=0.0)),
-                max_label=float(max(labels.max(initial=0.0), -labels.min(initial=0.0))),
+                max_label=float(max(labels.max(initial=0), -float(labels.min(initial=0)))),
                 label_range=(float(labels.min()), float(labels.max())) if len(labels) else (),
                 stores_zeros=counts.stores_zeros,
                 eval_rows=tuple(part.n_rows for part in eval_counts),
@@ -203,8 +203,8 @@ class Worker(Role):
         self._bounds = job.loss.bounds(deal.max_weight, deal.max_label)
         self._margins = np.zeros(self._n_rows, np.float32)
         self._gradients = RowGradients(
-            job.loss, self._margins, shard.labels, shard.weights, self._n_train, job.grad_bits(deal.n_rows), job.n_threads,
-            self._side_by_side,
+            job.loss, self._margins, shard.labels, shard.weights, deal.max_weight, self._n_train, job.grad_bits(deal.n_rows),
+            job.n_threads, self._side_by_side,
         )  # fmt: skip
         self._partition = RowPartition(
             self._n_rows, self._n_train, job.parameters.max_depth, job.n_threads, self._side_by_side
@@ -349,7 +349,8 @@ class Worker(Role):
             margins = self._margins[self._n_train :]
             with self.stage("update"):
                 routing_kernels.add_values(node_of_row[self._n_train :], values, margins)
-            labels = self._labels_of_rows[self._n_train :] if tree == 0 else np.empty(0)
+            labels = self._labels_of_rows[self._n_train :] if tree == 0 else ()
+            labels = np.array(labels, np.float64)
             self.send(COORDINATOR, PushEvaluation(tree=tree, margins=margins.copy(), labels=labels))
 
     # --- what differs from mode to mode

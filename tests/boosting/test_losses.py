@@ -16,9 +16,9 @@ LOGISTIC, SQUARED = LOSSES["binary:logistic"], LOSSES["reg:squarederror"]
 
 
 def gradients(loss, margins, labels, weights):
-    grads, hesses = np.empty(len(labels)), np.empty(len(labels))
-    margins = np.array(margins, np.float32)
-    loss.gradients(margins, np.array(labels, float), np.array(weights, float), grads, hesses)
+    grads, hesses = np.empty((2, len(labels)), loss.dtype)
+    labels = loss.check_labels(np.array(labels, float), str)
+    loss.gradients(np.array(margins, np.float32), labels, np.array(weights, loss.dtype), grads, hesses)
     return grads, hesses
 
 
@@ -90,7 +90,9 @@ def test_labels():
     def place(row):
         return f"a.svm:{row + 1}"
 
-    np.testing.assert_array_equal(LOGISTIC.check_labels(np.array([-1.0, 0, 1]), place), [0, 0, 1])
+    checked = LOGISTIC.check_labels(np.array([-1.0, 0, 1]), place)
+    np.testing.assert_array_equal(checked, [0, 0, 1])
+    assert checked.dtype == np.uint8
     with pytest.raises(DataError, match=r"a.svm:2: label 2: .* -1\) and 1; map the labels"):
         LOGISTIC.check_labels(np.array([1.0, 2.0, 3.0]), place)
     with pytest.raises(DataError, match="label nan"):

@@ -12,13 +12,14 @@ from psboost.boosting.row_gradients import RowGradients
 STEPS, KEY, N, N_EVAL = Steps(2.0**-8, 2.0**-8, 2.0**-30, 2.0**-30), rounding_key(3, 5), 300, 40
 
 
-def gradients(monkeypatch, margins, n_chunks, loss="binary:logistic", grad_bits=16):
-    """Of the first N rows, 64 at once."""
+def gradients(monkeypatch, margins, n_chunks, loss="binary:logistic", grad_bits=16, scale=1.0):
+    """Of the first N rows, 64 at once. `scale`: of their weights."""
     monkeypatch.setattr(partition, "GROUP_ROWS", 64)
     monkeypatch.setattr(row_gradients, "AT_ONCE", 64)
     rng = np.random.default_rng(1)
     labels, weights = rng.integers(0, 2, N + N_EVAL).astype(float), rng.random(N)
-    return RowGradients(LOSSES[loss], margins, labels, weights, N, grad_bits, n_chunks, map)
+    labels = LOSSES[loss].check_labels(labels, str)
+    return RowGradients(LOSSES[loss], margins, labels, weights * scale, scale, N, grad_bits, n_chunks, map)
 
 
 def margins_of(seed=0):
@@ -52,3 +53,17 @@ def test_margins_move_once_when_they_are_next_asked_for(monkeypatch, first, n_ch
         assert np.array_equal(getattr(ours, ask)(*asked), getattr(direct, ask)(*asked))
         assert np.array_equal(beside, moved)  # not those of evaluation rows, and once
     assert np.array_equal(ours.packed, direct.packed)
+
+
+@pytest.mark.parametrize("loss", sorted(LOSSES))
+@pytest.mark.parametrize("k", [-100, -1, 7, 127])
+def test_weights_of_any_size_give_gradients_of_the_same_bits(monkeypatch, loss, k):
+    """Weights 2^k times as large, and steps too: float32 would not hold the smallest as they are."""
+    scale, nodes = 2.0**k, np.random.default_rng(2).integers(0, 3, N + N_EVAL).astype(np.uint8)
+    as_given, scaled = (gradients(monkeypatch, margins_of(), 1, loss, scale=factor) for factor in (1.0, scale))
+    steps = Steps(*(scale * step for step in vars(STEPS).values()))
+    assert np.array_equal(as_given.round(STEPS, KEY, 0), scaled.round(steps, KEY, 0))
+    assert np.array_equal(as_given.packed, scaled.packed) and len(set(scaled.packed.tolist())) > 100
+    assert np.array_equal(as_given.sum_by_node(nodes, 3, STEPS), scaled.sum_by_node(nodes, 3, steps))
+    assert scaled.maxima() == tuple(scale * most for most in as_given.maxima())
+    assert scaled.all_have_hess

@@ -2,22 +2,23 @@
 
 import math
 
-MASK = 2**64 - 1
+MASK = 2**32 - 1
 
 
 def mix(x):
-    """64 well mixed bits of x: the end of SplitMix64."""
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & MASK
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & MASK
-    return x ^ (x >> 31)
+    """32 well mixed bits of x: lowbias32."""
+    x &= MASK
+    x = (x ^ (x >> 16)) * 0x7FEB352D & MASK
+    x = (x ^ (x >> 15)) * 0x846CA68B & MASK
+    return x ^ (x >> 16)
 
 
 def logistic_gradients(margins, labels, weights):
-    """[(grad, hess)] of the log loss."""
+    """[(grad, hess)] of the log loss; 1 - p is computed apart, as p may be too near to 1 to tell."""
     rows = []
     for margin, label, weight in zip(margins, labels, weights, strict=True):
-        p = 1 / (1 + math.exp(-margin))
-        rows.append(((p - label) * weight, max(p * (1 - p), 1e-16) * weight))
+        p, rest = 1 / (1 + math.exp(-margin)), 1 / (1 + math.exp(margin))
+        rows.append(((-rest if label else p) * weight, max(p * rest, 1e-16) * weight))
     return rows
 
 
@@ -27,12 +28,13 @@ def squared_gradients(margins, labels, weights):
 
 
 def round_gradients(rows, grad_step, hess_step, key, row_offset):
-    """[(grad, hess)] in whole steps; a fraction f is rounded up with probability f."""
+    """[(grad, hess)] in whole steps; a fraction f is rounded up with probability f, but for what is behind 2^-15."""
     rounded = []
     for i, (grad, hess) in enumerate(rows):
-        word = mix((key + (row_offset + i) * 0x9E3779B97F4A7C15) & MASK)
-        whole_grad = math.floor(grad / grad_step + (word >> 32) / 2**32)
-        whole_hess = math.floor(hess / hess_step + (word & 0xFFFFFFFF) / 2**32)
+        high, low = divmod(row_offset + i, 2**32)
+        word = mix(low ^ (key & MASK) ^ mix((key >> 32) + high))
+        whole_grad = (math.trunc(grad / grad_step * 2**15) + word % 2**15) // 2**15
+        whole_hess = (math.trunc(hess / hess_step * 2**15) + (word >> 17)) // 2**15
         rounded.append((whole_grad, max(whole_hess, 1) if hess > 0 else whole_hess))
     return rounded
 

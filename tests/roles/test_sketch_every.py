@@ -5,7 +5,7 @@ import pytest
 
 import psboost
 from psboost.boosting.fixed_point import round_gradients, rounding_key, steps_for
-from psboost.boosting.losses import Bounds
+from psboost.boosting.losses import LOSSES, Bounds
 from psboost.data.columns import to_columns
 from psboost.data.sketches import Sketches
 from psboost.roles.modes import MODES
@@ -26,9 +26,10 @@ def train(X, y, n_rounds, where=None, **params):
 
 def cut_points_by_hand(X, y, margins, tree):
     """Of all rows, weighted by the rounded hessians that these margins give."""
-    p = 1 / (1 + np.exp(-margins.astype(np.float64)))
+    grads, hesses = np.empty((2, len(y)), np.float32)
+    LOSSES["binary:logistic"].gradients(margins, y.astype(np.uint8), np.ones(1, np.float32), grads, hesses)
     steps = steps_for(Bounds(1.0, 0.25), 32, len(y))
-    weights = round_gradients(p - y, p * (1 - p), steps, rounding_key(5, tree), 0) & 0xFFFFFFFF
+    weights = round_gradients(grads, hesses, steps, rounding_key(5, tree), 0) & 0xFFFFFFFF
     rows, features = np.nonzero(X)
     indptr = np.concatenate([[0], np.cumsum(np.count_nonzero(X, axis=1))])
     columns = to_columns([(indptr, features.astype(np.int32), X[rows, features])], X.shape[1])

@@ -152,9 +152,10 @@ def test_histograms_hold_the_living_features_and_no_others(grid, servers, dense,
 
     # Gradients of the first tree, and the rows of every node.
     n_rows = len(y)
-    grads, hesses = np.empty(n_rows), np.empty(n_rows)
     loss = LOSSES["binary:logistic"]
-    loss.gradients(np.zeros(n_rows, np.float32), y, np.ones(n_rows), grads, hesses)
+    grads, hesses = np.empty((2, n_rows), loss.dtype)
+    labels = loss.check_labels(np.asarray(y, float), str)
+    loss.gradients(np.zeros(n_rows, np.float32), labels, np.ones(1, loss.dtype), grads, hesses)
     steps = steps_for(loss.bounds(1.0, 1.0), 8, n_rows)
     packed = round_gradients(grads, hesses, steps, rounding_key(0, 0), 0)
     units = packed & 0xFFFFFFFF

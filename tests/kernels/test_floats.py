@@ -1,0 +1,39 @@
+"""An exponential on the bits of float32, beside Python's, compiled and as plain Python."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from psboost.kernels import floats
+from psboost.kernels.compile import float32, numba
+from tests.plain import as_python
+
+
+@pytest.fixture(scope="module")
+def exps():
+    """As a kernel, as it is only ever compiled into others; and as plain Python."""
+    return {
+        "compiled": numba.njit(float32(float32), error_model="numpy")(lambda x: floats.exp(x)),
+        "plain": as_python(floats).exp,
+    }
+
+
+@pytest.mark.parametrize("way", ["compiled", "plain"])
+@given(x=st.floats(-87, 87, width=32))
+def test_exp(exps, way, x):
+    assert exps[way](np.float32(x)) == pytest.approx(math.exp(x), rel=2.5e-7, abs=0)
+
+
+@pytest.mark.parametrize("way", ["compiled", "plain"])
+def test_exp_at_its_ends(exps, way):
+    assert exps[way](np.float32(0)) == 1
+    for x in np.array([-87, 87, 0.5 * math.log(2), -0.5 * math.log(2), 1e-45], np.float32):
+        assert exps[way](x) == pytest.approx(math.exp(x), rel=2.5e-7, abs=0)
+
+
+def test_both_ways_give_the_same_bits(exps):
+    for x in np.random.default_rng(0).uniform(-87, 87, 2000).astype(np.float32):
+        assert exps["compiled"](x) == exps["plain"](x)
