@@ -6,9 +6,7 @@ Gradients are float32 where the loss bounds them, and then in a unit that no row
 import numpy as np
 from numba.extending import overload
 
-from psboost.kernels.compile import (
-    IN, OUT, float32, float64, inline, int32, int64, kernel, types, uint8, uint32, uint64, void,
-)  # fmt: skip
+from psboost.kernels.compile import IN, OUT, float32, float64, inline, int32, int64, kernel, uint8, uint32, uint64, void
 from psboost.kernels.floats import MOST, exp
 from psboost.kernels.packed_rows import WIDTHS, pack
 from psboost.kernels.routing import NODES
@@ -78,7 +76,7 @@ def round_up(whole, word, packed):
 
 @overload(round_up, jit_options={"forceinline": True})
 def _round_up(whole, word, packed):
-    kind = int32 if isinstance(whole, types.Integer) and whole.bitwidth == 32 else int64
+    kind = int32 if whole == int32 else int64
 
     def compiled(whole, word, packed):
         return kind(kind(whole + kind(word & uint32(_FRACTION))) >> kind(FRACTION_BITS))
