@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
+from dataclasses import astuple
 
 import numpy as np
 
@@ -89,11 +89,7 @@ class RowGradients:
 
     def _in_units(self, steps: Steps) -> Steps:
         """These steps, as the gradients of pieces are held."""
-        unit = self._unit
-        return replace(
-            steps, grad=steps.grad / unit, hess=steps.hess / unit, leaf_grad=steps.leaf_grad / unit,
-            leaf_hess=steps.leaf_hess / unit,
-        )  # fmt: skip
+        return Steps(*(step / self._unit for step in astuple(steps)))
 
     def _of_chunks(self, function: Callable[[slice], np.ndarray]) -> list[np.ndarray]:
         """What `function` makes of each chunk of the rows, all of whose pieces it asks for."""

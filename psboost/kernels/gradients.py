@@ -58,7 +58,7 @@ def squared_gradients(margins, labels, weights, grads, hesses):
 
 
 def scaled(value, factor, packed):
-    """int64: value * factor, cut to a whole number."""
+    """value * factor, cut to a whole number: in 32 bits, where `packed` and the value have no more."""
     return np.int64(value * value.dtype.type(factor))
 
 
@@ -69,16 +69,17 @@ def _scaled(value, factor, packed):
     return lambda value, factor, packed: int64(float64(value) * factor)
 
 
-def round_up(whole, word, packed):
-    """int64: `whole` 2^-FRACTION_BITS-ths of a step, rounded up if the lowest FRACTION_BITS bits of `word` are that many."""
+def round_up(whole, word):
+    """`whole` 2^-FRACTION_BITS-ths of a step, rounded up if the lowest FRACTION_BITS bits of `word` and the fraction come to
+    one."""
     return (int(whole) + (int(word) & _FRACTION)) >> FRACTION_BITS
 
 
 @overload(round_up, jit_options={"forceinline": True})
-def _round_up(whole, word, packed):
+def _round_up(whole, word):
     kind = int32 if whole == int32 else int64
 
-    def compiled(whole, word, packed):
+    def compiled(whole, word):
         return kind(kind(whole + kind(word & uint32(_FRACTION))) >> kind(FRACTION_BITS))
 
     return compiled
@@ -101,8 +102,8 @@ def round_gradients(grads, hesses, grad_step, hess_step, key, row_offset, packed
     for i in range(len(grads)):
         row = uint32(first + uint32(i))
         word = _mix(uint32(row ^ (here if row >= first else behind)))  # behind 2^32 rows, row numbers begin anew
-        grad = round_up(scaled(grads[i], per_grad, packed), word, packed)
-        hess = round_up(scaled(hesses[i], per_hess, packed), word >> uint32(32 - FRACTION_BITS), packed)
+        grad = round_up(scaled(grads[i], per_grad, packed), word)
+        hess = round_up(scaled(hesses[i], per_hess, packed), word >> uint32(32 - FRACTION_BITS))
         packed[i] = pack(grad, max(hess, int32(hesses[i] > 0.0)), packed)
 
 

@@ -349,8 +349,7 @@ class Worker(Role):
             margins = self._margins[self._n_train :]
             with self.stage("update"):
                 routing_kernels.add_values(node_of_row[self._n_train :], values, margins)
-            labels = self._labels_of_rows[self._n_train :] if tree == 0 else ()
-            labels = np.array(labels, np.float64)
+            labels = np.array(self._labels_of_rows[self._n_train :] if tree == 0 else (), np.float64)
             self.send(COORDINATOR, PushEvaluation(tree=tree, margins=margins.copy(), labels=labels))
 
     # --- what differs from mode to mode
