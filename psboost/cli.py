@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 the run failed, 2 a wrong flag, setting or file, 130 inter
 import argparse
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from psboost.cluster.signals import exit_code, signals_as_interrupt
@@ -35,20 +36,25 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit code. Errors that psboost raises on purpose go to stderr as one line."""
     args = _parser().parse_args(arguments)
+    return _exit_code_of(args.command, lambda: args.action(args))
+
+
+def _exit_code_of(command: str, action: Callable[[], int | None]) -> int:
+    """That of a command which does this."""
     try:
         with signals_as_interrupt():
-            return args.action(args) or 0
+            return action() or 0
     except KeyboardInterrupt as interrupt:
-        _complain(args.command, "interrupted")
+        _complain(command, "interrupted")
         return exit_code(interrupt)
     except PSBoostError as error:
-        _complain(args.command, error)
+        _complain(command, error)
         return 2 if isinstance(error, ParameterError | DataError | ModelError) else 1
     except BrokenPipeError:  # nobody reads the output any more, and Python must not complain that it cannot flush it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        _complain(args.command, error)
+        _complain(command, error)
         return 1
 
 
@@ -113,10 +119,9 @@ def _parser() -> argparse.ArgumentParser:
             "--announce", metavar="HOST", help="the host that the others reach this role by, if it is not the one bound"
         )
         made.add_argument("--rank", type=int, default=-1, metavar="N", help="which one to be (any that is free)")
-        made.add_argument("--prepared", action="store_true", help=argparse.SUPPRESS)  # another process saw to the kernels
     members = command(
         "members",
-        "Join the coordinator at the rendezvous as several servers and workers, one process each.",
+        "Join the coordinator at the rendezvous as several servers and workers; a server and a worker share a process.",
         _members,
     )
     _add_rendezvous(members, "where the coordinator listens")
@@ -223,8 +228,7 @@ def _prepare_for_all() -> None:
 
 def _member(args: argparse.Namespace) -> None:
     """`psboost server` and `psboost worker`."""
-    if not args.prepared:
-        _prepare_for_all()
+    _prepare_for_all()
     with interrupts_wait():
         from psboost.cluster.launch import make_member_role
         from psboost.cluster.member import run_member
@@ -241,19 +245,19 @@ def _members(args: argparse.Namespace) -> int:
     if not args.watched:  # by the coordinator that started it, which knows what they need
         _prepare_for_all()
     with interrupts_wait():
-        from psboost.cluster import launch, member, nursery  # noqa: F401 - loaded once for all members
+        from psboost.cluster import launch, member, nursery
         from psboost.data import matrix, svmlight  # noqa: F401
         from psboost.kernels.prepare import load
 
     load("train", "send")
 
-    def play(role: str, rank: int) -> int:
-        return run([role, "--prepared", "--rendezvous", args.rendezvous, "--rank", str(rank)])
+    def play(role: str, rank: int, neighbours) -> int:
+        how = {"rendezvous": args.rendezvous, "rank": rank, "neighbours": neighbours}
+        return _exit_code_of(role, lambda: member.run_member(role, launch.make_member_role, **how))
 
     servers = range(args.first_server, args.first_server + args.servers)
     workers = range(args.first_worker, args.first_worker + args.workers)
-    ranks = [("server", rank) for rank in servers] + [("worker", rank) for rank in workers]
-    return nursery.run_members(ranks, play, watched=args.watched)
+    return nursery.run_members(nursery.pair_up(servers, workers), play, watched=args.watched)
 
 
 # --- prediction

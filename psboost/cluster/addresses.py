@@ -1,8 +1,8 @@
 """Knows how addresses are written and where a role listens; does not know who meets there."""
 
-import os
 import re
 import socket
+import threading
 
 from psboost.errors import ClusterError, ParameterError
 from psboost.wire.endpoint import local_host_towards
@@ -37,7 +37,7 @@ def address_facing(rendezvous: str) -> str:
     """Where a member listens unless told: beside an ipc:// rendezvous, or at any port that faces a tcp:// one."""
     scheme, _, place = rendezvous.partition("://")
     if scheme == "ipc":
-        return f"{rendezvous}.{os.getpid()}"
+        return f"{rendezvous}.{threading.get_native_id()}"  # the process's number for its first member
     return f"tcp://{_bracketed(local_host_towards(place.rpartition(':')[0]))}:0"
 
 

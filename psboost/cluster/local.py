@@ -20,7 +20,7 @@ from psboost.roles.job import Grid, Job
 from psboost.roles.predicting import PredictionCoordinator, PredictionServer, PredictionWorker
 from psboost.roles.role import COORDINATOR, Role
 from psboost.wire.codec import new_run
-from psboost.wire.endpoint import Endpoint, new_context
+from psboost.wire.endpoint import Endpoint, Neighbours
 from psboost.wire.ledger import Ledger
 
 
@@ -105,11 +105,11 @@ def run_in_threads(first: Role, others: list[Role], ledgers: dict[str, Ledger]) 
     failure = _Failure()
     run = new_run()
     roles = [first, *others]
-    with new_context() as context:
+    with Neighbours() as neighbours:
         endpoints = {
             role.name: Endpoint(
                 role.name, f"inproc://{run}/{role.name.replace(' ', '-')}",
-                run=run, incarnation=0, ledger=ledgers[role.name], context=context,
+                run=run, incarnation=0, ledger=ledgers[role.name], neighbours=neighbours,
             )
             for role in roles
         }  # fmt: skip

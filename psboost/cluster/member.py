@@ -11,7 +11,7 @@ from psboost.cluster.runner import Mailbox, abort_message, report_and_wait, run_
 from psboost.errors import ClusterError
 from psboost.roles.role import COORDINATOR, Role
 from psboost.wire.codec import Envelope
-from psboost.wire.endpoint import Endpoint
+from psboost.wire.endpoint import Endpoint, Neighbours
 from psboost.wire.ledger import Ledger
 from psboost.wire.messages import AssignRoles, Join, Message
 
@@ -26,6 +26,7 @@ def run_member(
     bind: str | None = None,
     announce: str | None = None,
     rank: int = -1,
+    neighbours: Neighbours | None = None,
 ) -> None:
     """Joins the coordinator at `rendezvous` as a `role` ("server" or "worker"), and serves until dismissed.
 
@@ -34,6 +35,7 @@ def run_member(
     bind       where to listen; by default the address that faces the coordinator, any free port
     announce   the host that the others are told, where it is not the one listened at
     rank       which of the servers or workers to be; by default any that is free
+    neighbours the other members of this process, if there are any
 
     Raises the first cause if the run fails anywhere.
     """
@@ -42,7 +44,9 @@ def run_member(
     listen_at = address_facing(rendezvous) if bind is None else bindable(normal_address(bind))
     process = f"{role} (pid {os.getpid()})"
     with ExitStack() as stack:
-        endpoint = stack.enter_context(Endpoint(process, listen_at, run=0, incarnation=0, ledger=ledger))
+        endpoint = stack.enter_context(
+            Endpoint(process, listen_at, run=0, incarnation=0, ledger=ledger, neighbours=neighbours)
+        )
         endpoint.connect(COORDINATOR, rendezvous)
         address = announced(endpoint.address, announce)
         try:

@@ -50,7 +50,7 @@ class Processes:
         self._ended: list[tuple[float, str]] = []  # when it counts, and what has ended how
 
     def start(self, names: dict[str, list[str]], rendezvous: str) -> None:
-        """Starts a process for each of `names`, {"server": names, "worker": names}, in order of rank."""
+        """Starts processes for `names`, {"server": names, "worker": names}, in order of rank."""
         self._names = names
         counts = [f"--{role}s={len(of_role)}" for role, of_role in names.items()]
         command = [sys.executable, "-m", "psboost", "members", "--watched", "--rendezvous", rendezvous, *counts]
@@ -69,8 +69,9 @@ class Processes:
             return
         now = time.monotonic()
         for line in self._new_lines():
-            role, rank, pid, code = line.split()
-            text = f"{self._names[role][int(rank)]} (pid {pid}) {how_it_ended(int(code))}"
+            pid, code, *members = line.split()
+            names = [self._names[role][int(rank)] for role, rank in zip(members[::2], members[1::2], strict=True)]
+            text = f"{' and '.join(names)} (pid {pid}) {how_it_ended(int(code))}"
             self._ended.append((now + _GRACE_SECONDS if int(code) >= 0 else now, text))
         if not self._ended and self._nursery.poll() is not None:
             text = f"the process that starts the roles (pid {self._nursery.pid})"

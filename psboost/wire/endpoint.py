@@ -40,7 +40,7 @@ class Endpoint:
 
     name, run, incarnation: what the envelope of its messages says.
     bind: where it listens: "tcp://HOST:PORT" (port 0 or *: any that is free; IPv6: "tcp://[::1]:0"),
-        "ipc://PATH", "inproc://NAME" (peers share `context`), or None: it only sends.
+        "ipc://PATH", "inproc://NAME" (peers are neighbours), or None: it only sends.
     address: where peers reach it, with the port that was taken; a wildcard host is the caller's to replace.
 
     ClusterError if it cannot listen there, with what to do about it.
@@ -54,7 +54,7 @@ class Endpoint:
         run: int,
         incarnation: int,
         ledger: Ledger,
-        context: zmq.Context | None = None,
+        neighbours: "Neighbours | None" = None,
     ):
         self.address = ""
         self._ledger = ledger
@@ -63,8 +63,8 @@ class Endpoint:
         self._listener: zmq.Socket | None = None
         self._patience = -1  # ms, the listener's
         self._small: tuple[Message, Encoded] | None = None  # what was sent last, if its arrays are small
-        self._own_context = context is None
-        self._context = context or zmq.Context()
+        self._alone = neighbours is None
+        self._neighbours = neighbours or Neighbours()
         self.rename(name, run, incarnation)
         if bind is not None:
             try:
@@ -97,7 +97,7 @@ class Endpoint:
         if address not in self._senders:
             sender = self._socket(zmq.PUSH, address)
             try:
-                sender.connect(address)
+                sender.connect(self._neighbours.nearest(address))
             except zmq.ZMQError as error:
                 sender.close()
                 raise ClusterError(f"{self.name} cannot connect to {name} at {address!r}: {error}") from error
@@ -121,10 +121,11 @@ class Endpoint:
                 sender.send(frames[0], zmq.DONTWAIT)
             else:  # without a copy above zmq.COPY_THRESHOLD; encode made the arrays constant
                 sender.send_multipart(frames, flags=zmq.DONTWAIT, copy=False)
-        except zmq.Again as error:
-            raise ClusterError(
-                f"{self.name} cannot send to {receiver}: nobody is at {address} any more"
-            ) from error
+        except zmq.Again as error:  # only within a process; what is sent to another that has ended is lost
+            if address.startswith("inproc:"):
+                raise ClusterError(
+                    f"{self.name} cannot send to {receiver}: nobody is at {address} any more"
+                ) from error
 
     def _encoded(self, message: Message) -> Encoded:
         """A message that goes to several receivers, one after another, is encoded once."""
@@ -172,10 +173,11 @@ class Endpoint:
         self._senders.clear()
         self._addresses.clear()
         if self._listener is not None:
+            self._neighbours.moved_out(self.address)
             self._listener.close(0)
             self._listener = None
-        if self._own_context:
-            self._context.term()  # waits while sockets linger; does nothing the second time
+        if self._alone:
+            self._neighbours.close()
 
     def __enter__(self) -> "Endpoint":
         return self
@@ -204,9 +206,11 @@ class Endpoint:
                 advice = _ADVICE.get(error.errno, _SPELLING)
                 raise ClusterError(f"{self.name} cannot listen at {bind}: {error}; {advice}") from error
         self.address = self._listener.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+        if scheme != "inproc" and not self._alone:
+            self._neighbours.moved_in(self.address, self._listener)
 
     def _socket(self, kind: int, address: str) -> zmq.Socket:
-        made = self._context.socket(kind)
+        made = self._neighbours.context.socket(kind)
         made.setsockopt(zmq.LINGER, 0)
         # marks count messages, not bytes, and a full queue would block a sender: none
         made.setsockopt(zmq.SNDHWM, 0)
@@ -219,11 +223,39 @@ class Endpoint:
         return made
 
 
-def new_context() -> zmq.Context:
-    """What endpoints of one process share to reach each other over inproc://; a context manager."""
-    context = zmq.Context()
-    context.set(zmq.MAX_SOCKETS, context.get(zmq.SOCKET_LIMIT))
-    return context
+class Neighbours:
+    """Endpoints of one process, of any of its threads: at whatever address one listens, the others reach it by memory.
+
+    Bytes are counted as if they did not. To be closed, as a context manager does, when all of them are.
+    """
+
+    def __init__(self):
+        self.context = zmq.Context()
+        self.context.set(zmq.MAX_SOCKETS, self.context.get(zmq.SOCKET_LIMIT))
+        self._doors: dict[str, str] = {}  # inproc://, by address
+
+    def moved_in(self, address: str, listener: zmq.Socket) -> None:
+        """`listener` is at `address`: from now on at a second one too."""
+        door = f"inproc://{address}"
+        listener.bind(door)
+        self._doors[address] = door
+
+    def moved_out(self, address: str) -> None:
+        self._doors.pop(address, None)
+
+    def nearest(self, address: str) -> str:
+        """Where to connect to for `address`."""
+        return self._doors.get(address, address)
+
+    def close(self) -> None:
+        """Waits while sockets linger; does nothing the second time."""
+        self.context.term()
+
+    def __enter__(self) -> "Neighbours":
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
 
 
 def local_host_towards(host: str) -> str:

@@ -30,11 +30,12 @@ def training(tmp_path, data):
 
 
 def members_of(command):
-    """Process numbers of the servers and workers, once all are running and the first round is over."""
+    """Process numbers of the nursery, and of the workers, of which the first two have a server beside them, once all are
+    running and the first round is over."""
     command.wait_for("[0]")
     (nursery,) = [pid for pid, line in descendants(command.pid).items() if alive([pid]) and "members" in line][:1]
     members = list(descendants(nursery))
-    assert len(members) == 6
+    assert len(members) == 4
     command.seen |= {nursery, *members}
     return nursery, members
 
@@ -118,29 +119,32 @@ def test_members_end_when_the_parent_is_killed(training):
         check_gone(command, [nursery, *members])
 
 
-@pytest.mark.parametrize("victim", ["worker", "nursery"])
+@pytest.mark.parametrize("victim", ["worker", "both", "nursery"])
 def test_a_killed_process_ends_all_and_is_named(training, victim):
     with training() as command:
         nursery, members = members_of(command)
-        pid = {"worker": members[-1], "nursery": nursery}[victim]
+        pid = {"worker": members[-1], "both": members[1], "nursery": nursery}[victim]
         os.kill(pid, signal.SIGKILL)
         assert command.end(30) == 1, command
         check_gone(command, [nursery, *members])
-        name = {"worker": "worker 1,1", "nursery": "the process that starts the roles"}[victim]
+        name = {
+            "worker": "worker 1,1", "both": "worker 0,1 and server 1", "nursery": "the process that starts the roles"
+        }[victim]  # fmt: skip
         cause = f"{name} (pid {pid}) was ended by SIGKILL"
         told = [line for line in command.stderr.splitlines() if cause in line]
         assert f"psboost train: {cause}" in told
         assert f"psboost worker: {cause}" in told and f"psboost server: {cause}" in told
-        assert len(told) == 1 + len(members) - (victim != "nursery"), command
+        n_roles, n_ended = 6, {"worker": 1, "both": 2, "nursery": 0}[victim]
+        assert len(told) == 1 + n_roles - n_ended, command
 
 
 def test_a_stopped_worker_is_noticed_by_its_silence(training):
     with training(patch="import psboost.cluster.liveness as l; l.SILENCE_SECONDS = 2") as command:
         nursery, members = members_of(command)
-        os.kill(members[3], signal.SIGSTOP)
+        os.kill(members[2], signal.SIGSTOP)
         assert command.end(30) == 1, command
         check_gone(command, [nursery, *members])
-        assert f"worker 0,1 (pid {members[3]}" in command.stderr
+        assert f"worker 1,0 (pid {members[2]}" in command.stderr
         assert "has not been heard of for 2 s" in command.stderr
 
 

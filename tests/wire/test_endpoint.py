@@ -15,7 +15,7 @@ import zmq
 
 from psboost.errors import ClusterError, ProtocolError
 from psboost.wire import codec
-from psboost.wire.endpoint import Endpoint, local_host_towards
+from psboost.wire.endpoint import Endpoint, Neighbours, local_host_towards
 from psboost.wire.ledger import Ledger
 from psboost.wire.messages import Abort, Beat, Dismiss, PushMargins, PushSketches
 
@@ -32,13 +32,20 @@ def has_ipv6_loopback():
 
 
 @pytest.fixture
-def context():
-    context = zmq.Context()
-    yield context
-    context.destroy(linger=0)
+def neighbours(request):
+    """None for endpoints that share nothing, as in processes of their own."""
+    if getattr(request, "param", "shared") == "alone":
+        yield None
+        return
+    neighbours = Neighbours()
+    yield neighbours
+    neighbours.context.destroy(linger=0)
 
 
-@pytest.fixture(params=["inproc", "ipc", "tcp", "tcp6"])
+TRANSPORTS = [("inproc", "shared")] + [(name, how) for name in ("ipc", "tcp", "tcp6") for how in ("shared", "alone")]
+
+
+@pytest.fixture
 def address(request):
     if request.param == "inproc":
         yield "inproc://receiver"
@@ -59,8 +66,8 @@ def copy_threshold(request, monkeypatch):
     monkeypatch.setattr(zmq, "COPY_THRESHOLD", request.param)
 
 
-def open_endpoint(name, bind, context, run=5, ledger=None):
-    return Endpoint(name, bind, run=run, incarnation=0, ledger=ledger or Ledger(), context=context)
+def open_endpoint(name, bind, neighbours, run=5, ledger=None):
+    return Endpoint(name, bind, run=run, incarnation=0, ledger=ledger or Ledger(), neighbours=neighbours)
 
 
 def receive(endpoint):
@@ -69,24 +76,25 @@ def receive(endpoint):
     return received
 
 
-def test_conformance(address, context, copy_threshold):
-    check_endpoint(address, context)
+@pytest.mark.parametrize(("address", "neighbours"), TRANSPORTS, indirect=True)
+def test_conformance(address, neighbours, copy_threshold):
+    check_endpoint(address, neighbours)
 
 
-def check_endpoint(address, context):
+def check_endpoint(address, neighbours):
     """The promises of an endpoint that listens at `address`."""
-    with open_endpoint("receiver", address, context) as receiver:
+    with open_endpoint("receiver", address, neighbours) as receiver:
         assert receiver.address.split("://")[0] == address.split("://")[0]
         assert not receiver.address.endswith((":0", "*"))
         assert receiver.receive(0) is None
         check_timeout(receiver)
-        check_sizes_and_order(receiver, context)
-        check_mutation_after_send(receiver, context)
-        check_three_senders(receiver, context)
-        check_address_in_use(receiver, context)
-        check_own_run_only(receiver, context)
-        check_garbage(receiver, context)
-    with open_endpoint("again", receiver.address, context) as receiver:  # the address is free again
+        check_sizes_and_order(receiver, neighbours)
+        check_mutation_after_send(receiver, neighbours)
+        check_three_senders(receiver, neighbours)
+        check_address_in_use(receiver, neighbours)
+        check_own_run_only(receiver, neighbours)
+        check_garbage(receiver, neighbours)
+    with open_endpoint("again", receiver.address, neighbours) as receiver:  # the address is free again
         assert receiver.receive(0) is None
 
 
@@ -96,9 +104,9 @@ def check_timeout(receiver):
     assert 0.03 < time.monotonic() - began < 5
 
 
-def check_sizes_and_order(receiver, context):
+def check_sizes_and_order(receiver, neighbours):
     ledger = Ledger()
-    with open_endpoint("sender", None, context, ledger=ledger) as sender:
+    with open_endpoint("sender", None, neighbours, ledger=ledger) as sender:
         sender.connect("receiver", receiver.address)
         sender.connect("receiver", receiver.address)
         sender.connect("also receiver", receiver.address)
@@ -118,8 +126,8 @@ def check_sizes_and_order(receiver, context):
     assert 4 * sum(sizes) < ledger.bytes_sent < 4 * sum(sizes) + 100 * len(sizes)
 
 
-def check_mutation_after_send(receiver, context):
-    with open_endpoint("sender", None, context) as sender:
+def check_mutation_after_send(receiver, neighbours):
+    with open_endpoint("sender", None, neighbours) as sender:
         sender.connect("receiver", receiver.address)
         for size in (10, 200_000):
             owned, base = np.ones(size, np.int64), np.ones(2 * size, np.int64)
@@ -132,11 +140,11 @@ def check_mutation_after_send(receiver, context):
             assert not any(array.flags.writeable for array in message.sketches)
 
 
-def check_three_senders(receiver, context):
+def check_three_senders(receiver, neighbours):
     n_messages = 100
 
     def send(name):
-        with open_endpoint(name, None, context) as sender:
+        with open_endpoint(name, None, neighbours) as sender:
             sender.connect("receiver", receiver.address)
             for number in range(n_messages):
                 margins = np.full(1 + 1000 * (number % 5), number, np.float32)
@@ -161,14 +169,14 @@ def check_three_senders(receiver, context):
     assert order == {f"sender {k}": list(range(n_messages)) for k in range(3)}
 
 
-def check_address_in_use(receiver, context):
+def check_address_in_use(receiver, neighbours):
     with pytest.raises(ClusterError, match="second cannot listen at .*(in use|In use)") as caught:
-        open_endpoint("second", receiver.address, context)
+        open_endpoint("second", receiver.address, neighbours)
     assert receiver.address in str(caught.value) and "stop the other process" in str(caught.value)
 
 
-def check_own_run_only(receiver, context):
-    with open_endpoint("sender", None, context, run=4) as sender:
+def check_own_run_only(receiver, neighbours):
+    with open_endpoint("sender", None, neighbours, run=4) as sender:
         sender.connect("receiver", receiver.address)
         sender.send("receiver", Beat())
         sender.rename("renamed", 5, 3)
@@ -182,9 +190,10 @@ def check_own_run_only(receiver, context):
         receiver.rename("receiver", 5, 0)
 
 
-def check_garbage(receiver, context):
+def check_garbage(receiver, neighbours):
     """Undecodable frames are an error, and the next message is received."""
     good = codec.encode(codec.Envelope(5, "worker-7", 0, 0), PushMargins(level=0, margins=np.ones(5000, "f4")))
+    context = zmq.Context() if neighbours is None else neighbours.context
     raw = context.socket(zmq.PUSH)
     raw.setsockopt(zmq.IPV6, 1)
     raw.connect(receiver.address)
@@ -201,6 +210,8 @@ def check_garbage(receiver, context):
         assert receive(receiver)[0].sender == "worker-7"
     finally:
         raw.close(0)
+        if neighbours is None:
+            context.term()
 
 
 @pytest.mark.parametrize("scheme", ["tcp", "ipc"])
@@ -252,8 +263,8 @@ def test_a_closed_endpoint_says_so():
         endpoint.send("worker-2", Beat())
 
 
-def test_unknown_receiver_and_addresses(context):
-    with open_endpoint("worker-1", None, context) as endpoint:
+def test_unknown_receiver_and_addresses(neighbours):
+    with open_endpoint("worker-1", None, neighbours) as endpoint:
         endpoint.connect("server-0", "inproc://server")
         with pytest.raises(ClusterError, match="Beat to 'server-1': connected only to server-0"):
             endpoint.send("server-1", Beat())
@@ -283,19 +294,19 @@ def test_addresses_that_cannot_be_bound(bind, said):
     assert bind.rstrip("0") in str(caught.value) and "worker-1" in str(caught.value)
 
 
-def test_a_restarted_peer_has_a_new_address(context):
-    with open_endpoint("sender", None, context) as sender:
+def test_a_restarted_peer_has_a_new_address(neighbours):
+    with open_endpoint("sender", None, neighbours) as sender:
         for _ in range(2):
-            with open_endpoint("receiver", "tcp://127.0.0.1:0", context) as receiver:
+            with open_endpoint("receiver", "tcp://127.0.0.1:0", neighbours) as receiver:
                 sender.connect("receiver", receiver.address)
                 sender.send("receiver", Beat())
                 receive(receiver)
         assert list(sender._senders) == [receiver.address]
 
 
-def test_a_send_to_a_peer_that_is_gone_does_not_block(context):
-    receiver = open_endpoint("receiver", "inproc://receiver", context)
-    with open_endpoint("sender", None, context) as sender:
+def test_a_send_to_a_peer_that_is_gone_does_not_block(neighbours):
+    receiver = open_endpoint("receiver", "inproc://receiver", neighbours)
+    with open_endpoint("sender", None, neighbours) as sender:
         sender.connect("receiver", receiver.address)
         sender.send("receiver", Beat())
         receive(receiver)
@@ -306,22 +317,44 @@ def test_a_send_to_a_peer_that_is_gone_does_not_block(context):
                 time.sleep(0.01)
 
 
-def test_a_wildcard_host_stays(context):
-    with open_endpoint("receiver", "tcp://*:0", context) as receiver:
+def test_neighbours_do_not_go_through_the_system(neighbours):
+    """What one sends to another's address arrives although nothing could leave by it any more."""
+    with open_endpoint("receiver", "tcp://127.0.0.1:0", neighbours) as receiver:
+        receiver._listener.unbind(receiver.address)
+        with open_endpoint("far", None, None) as far, open_endpoint("near", None, neighbours) as near:
+            for sender in (far, near):
+                sender.connect("receiver", receiver.address)
+                sender.send("receiver", Beat())
+            assert receive(receiver)[0].sender == "near"
+            assert receiver.receive(0.1) is None
+
+
+def test_what_is_sent_to_a_neighbour_that_is_gone_is_lost_as_elsewhere(neighbours):
+    receiver = open_endpoint("receiver", "tcp://127.0.0.1:0", neighbours)
+    with open_endpoint("sender", None, neighbours) as sender:
+        sender.connect("receiver", receiver.address)
+        sender.send("receiver", Beat())
+        receiver.close()
+        for _ in range(3):
+            sender.send("receiver", Beat())
+
+
+def test_a_wildcard_host_stays(neighbours):
+    with open_endpoint("receiver", "tcp://*:0", neighbours) as receiver:
         assert receiver.address.startswith("tcp://0.0.0.0:")
-        with open_endpoint("sender", None, context) as sender:
+        with open_endpoint("sender", None, neighbours) as sender:
             sender.connect("receiver", receiver.address.replace("0.0.0.0", "localhost"))
             sender.send("receiver", Beat())
             receive(receiver)
 
 
-def test_a_stale_ipc_path_is_taken_over(context):
+def test_a_stale_ipc_path_is_taken_over(neighbours):
     with tempfile.TemporaryDirectory(prefix="psb") as folder:
         path = os.path.join(folder, "r")
         left = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         left.bind(path)
         left.close()
-        with open_endpoint("receiver", f"ipc://{path}", context) as receiver:
+        with open_endpoint("receiver", f"ipc://{path}", neighbours) as receiver:
             assert receiver.receive(0) is None
 
 
