@@ -82,12 +82,12 @@ def all_twins_sent():
 def of_all_features(count):
     """Shows what workers would send of all features that they store, if it were not known which ones can be split."""
 
-    def show(worker, tree, level, nodes, positions) -> None:
+    def show(worker, tree, level, positions) -> None:
         edges = worker._range_offsets.tolist()
-        every = LivingFeatures.of_root(edges[-1])
-        for number, built in enumerate(worker._build(worker._rows_of(nodes), [0] * len(nodes), [(every, edges)])):
+        every, of_root = LivingFeatures.of_root(edges[-1]), np.zeros_like(positions)
+        for number, built in enumerate(worker._build(worker._rows_to_build(level), of_root, [(every, edges)])):
             count(worker._encode(level, built, number))
-        send(worker, tree, level, nodes, positions)
+        send(worker, tree, level, positions)
 
     send, least_rows = BlockWorker._send_histograms, dealing.least_rows
     BlockWorker._send_histograms, dealing.least_rows = show, lambda *_: 1

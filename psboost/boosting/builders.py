@@ -142,11 +142,11 @@ class HistogramBuilder(ABC):
         """Builds node k and some that follow, and shares their parents' histograms out, as Sums.share_out says."""
 
     def build(
-        self, nodes: NodeRows, positions: list[int], living: LivingFeatures, edges: list[int], packed: np.ndarray
+        self, nodes: NodeRows, positions: np.ndarray, living: LivingFeatures, edges: list[int], packed: np.ndarray
     ) -> list[Histograms]:
         """Histograms of nodes over each of several ranges of features.
 
-        positions  of each node, among the open ones
+        positions  int64: of each node, among the open ones
         edges      ranges of features, edges[i] .. edges[i + 1]; edges[0] is the block's first, edges[-1] behind its last
         returns    of each range, its bins counted from its first one, until the next call
         """
@@ -155,7 +155,7 @@ class HistogramBuilder(ABC):
             self._parts = _Parts(len(edges) - 1)
         ends, done = np.zeros((len(edges) - 1, n_nodes + 1), np.int64), 0
         while done < n_nodes:
-            where, to = (living, np.array(positions), ranges), (*self._parts.arrays, self._parts.begins, ends)
+            where, to = (living, positions, ranges), (*self._parts.arrays, self._parts.begins, ends)
             before, done = done, self._build_from(done, nodes, packed, where, to)
             if done == before:
                 n_bins = np.diff(self._bin_offsets[ranges - edges[0]])

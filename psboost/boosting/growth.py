@@ -8,7 +8,8 @@ from psboost.boosting.split import FeatureRange, Splits
 from psboost.data import zeros
 from psboost.data.block import bin_offsets_of, zero_bins_of
 from psboost.data.cut_points import CutPoints
-from psboost.kernels.splits import DEFAULT_LEFT, NODE
+from psboost.errors import ProtocolError
+from psboost.kernels import splits as kernels
 
 
 @dataclass
@@ -22,22 +23,23 @@ class Frontier:
     def root() -> "Frontier":
         return Frontier(range(1))
 
-    @property
-    def n_nodes(self) -> int:
-        """Of the tree, so far."""
-        return self.open.stop
+    def positions(self, splits: np.ndarray) -> np.ndarray:
+        """int64: where in `open` the nodes of these splits (kernels.splits) stand. ProtocolError for one that does not, or
+        twice, or behind a later one."""
+        positions = np.empty(len(splits), np.int64)
+        if not kernels.find_positions(splits, self.open.start, len(self.open), positions):
+            nodes = splits[:, kernels.NODE].tolist()
+            raise ProtocolError(f"splits of nodes {nodes!r:.200}, where {self.open.start} to {self.open.stop - 1} are open")
+        return positions
 
-    def children(self, nodes: list[int]) -> list[tuple[int, int, int]]:
-        """(node, left, right) of each split."""
-        return [(node, self.n_nodes + 2 * k, self.n_nodes + 2 * k + 1) for k, node in enumerate(nodes)]
+    def split(self, n_splits: int) -> "Frontier":
+        """The frontier after so many nodes were split."""
+        return Frontier(range(self.open.stop, self.open.stop + 2 * n_splits))
 
-    def split(self, nodes: list[int]) -> "Frontier":
-        """The frontier after `nodes` (ascending) were split."""
-        return Frontier(range(self.n_nodes, self.n_nodes + 2 * len(nodes)))
-
-    def positions(self, nodes: list[int]) -> list[int]:
-        """Where in `open` the nodes stand. ValueError for one that does not."""
-        return [self.open.index(node) for node in nodes]
+    @staticmethod
+    def built(splits: np.ndarray) -> np.ndarray:
+        """int64: where, among the open nodes that come of these splits, those stand whose histograms are built."""
+        return np.arange(0, 2 * len(splits), 2) + (splits[:, kernels.BUILD_LEFT] == 0)
 
 
 class Growth:
@@ -50,7 +52,7 @@ class Growth:
     def __init__(self, levels: list[Splits]):
         """Of at least one level."""
         self._levels = levels
-        self._nodes = np.concatenate([splits.fields[:, NODE] for splits in levels])
+        self._nodes = np.concatenate([splits.fields[:, kernels.NODE] for splits in levels])
         self.n_nodes = 1 + 2 * len(self._nodes)
         self.left = np.full(self.n_nodes, -1, np.int32)
         self.left[self._nodes] = np.arange(1, self.n_nodes, 2)
@@ -73,7 +75,7 @@ class Growth:
     @property
     def default_left(self) -> np.ndarray:
         """uint8 (n_nodes); 0 for a leaf."""
-        return self._of_nodes(0, np.uint8, [splits.fields[:, DEFAULT_LEFT] for splits in self._levels])
+        return self._of_nodes(0, np.uint8, [splits.fields[:, kernels.DEFAULT_LEFT] for splits in self._levels])
 
     @property
     def gain(self) -> np.ndarray:

@@ -45,7 +45,7 @@ class LivingFeatures:
         kernels.count_flags(self.features, self.offsets, edges, n_nodes, counts)
         return counts.tolist()
 
-    def of_children(self, positions: list[int], flags: list[np.ndarray], edges: np.ndarray) -> "LivingFeatures":
+    def of_children(self, positions: np.ndarray, flags: list[np.ndarray], edges: np.ndarray) -> "LivingFeatures":
         """Those of the next level, for which the nodes at these positions were split.
 
         flags  of each range, uint64 words: bits of all open nodes, one behind the other, for each of a node's features of
@@ -55,7 +55,6 @@ class LivingFeatures:
         offsets = np.empty(len(positions) + 1, np.int64)
         first_words = np.cumsum([0, *map(len, flags)])
         kernels.choose_living(
-            self.features, self.offsets, edges, np.concatenate(flags), first_words, np.array(positions, np.int64), chosen,
-            offsets,
+            self.features, self.offsets, edges, np.concatenate(flags), first_words, positions, chosen, offsets,
         )  # fmt: skip
         return LivingFeatures(chosen[: offsets[-1]].copy(), offsets)

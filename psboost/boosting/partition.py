@@ -6,9 +6,11 @@ import numpy as np
 
 from psboost.data.block import Members
 from psboost.kernels import routing as kernels
+from psboost.kernels.splits import NODE
 
 GROUP_ROWS = 1 << 17  # work on fewer is not worth waking up a thread
 _ALL = np.uint64(2**64 - 1)
+_NO_ROWS = -1, 0, 0
 
 
 def ones(n_rows: int) -> np.ndarray:
@@ -54,132 +56,97 @@ class RowPartition:
         self._words = np.empty((2 * 64, self._n_words), np.uint64)  # of 64 nodes, and of the right children of as many
         self._rows = np.empty(2 * n_rows, np.int32)
         self._spare = np.empty(self._n_words + 1, np.int32)
+        self._held = np.empty((64, kernels.N_HELD), np.int64)
+        self._room = np.empty(kernels.FIRST_FREE + len(self._words), np.int64)
         self.reset()
 
     def reset(self) -> None:
         """All rows in the root, node 0."""
-        self._free = list(range(len(self._words)))[::-1]
-        self.members = Members(self._words, {0: self._free.pop()}, self._rows, {})
-        root = self._words[self.members.places[0]]
+        self._room[kernels.N_FREE], self._room[kernels.END_OF_LISTS] = len(self._words) - 1, 0
+        self._room[kernels.FIRST_FREE :] = np.arange(len(self._words))[::-1]  # the last one is not free: the root has it
+        self._held[0], self._n_nodes = (0, 0, 0), 1
+        root = self._words[0]
         root.fill(_ALL)
         if self._n_rows % 64:
             root[-1] >>= np.uint64(-self._n_rows % 64)
         begin, end = self._n_rows, self._n_rows + self._n_train
         kernels.count_up(self._rows[begin:end])
-        self._listed = {0: (begin, end)}
-        self._end = 0  # of lists
+        self._spans = np.array([[begin, end]])
 
-    def listed(self, nodes: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """The training rows of the root, or of nodes that the last `split` was to list: int32, and where each node's, which
-        ascend, begin and end: int64 (n_nodes, 2)."""
-        spans = [self._listed[node] if node in self._listed else self._training_rows(node) for node in nodes]
-        return self._rows, np.array(spans, np.int64).reshape(-1, 2)
+    @property
+    def members(self) -> Members:
+        """Which rows each node has."""
+        return Members(self._words, self._rows, self._held)
 
-    def _training_rows(self, node: int) -> tuple[int, int]:
-        """Where a node's list begins, and where its training rows end."""
-        begin, end = self.members.spans[node]
-        if self._n_train < self._n_rows:
-            end = begin + int(np.searchsorted(self._rows[begin:end], self._n_train))
-        return begin, end
+    @property
+    def listed(self) -> tuple[np.ndarray, np.ndarray]:
+        """The training rows of the root or, split by split, of those children of the last splits whose histograms are built:
+        int32, and where each node's, which ascend, begin and end: int64 (n_nodes, 2)."""
+        return self._rows, self._spans
 
     def split(
-        self, splits: list[tuple[int, int, int]], bits: np.ndarray, left_bits: list[int], *, listed=(), last=False,
-        fill: Callable[[slice], None] | None = None,
-    ) -> None:  # fmt: skip
-        """Moves the rows of each (node, left, right) to the children.
+        self, splits: np.ndarray, bits: np.ndarray, *, last=False, fill: Callable[[slice], None] | None = None
+    ) -> None:
+        """Moves the rows of split nodes to their children, which are numbered from the node count on.
 
-        bits       uint64: a bitvector of all the shard's rows
-        left_bits  for each split, the bit of the rows that go left
-        listed     the children whose `rows` will be asked for
-        last       whether the children are leaves
-        fill       called first, by chunks of rows: makes their bits, while `members` are as before
+        splits  int32 (n, N_SPLIT): kernels.splits, one or more
+        bits    uint64: a bitvector of all the shard's rows
+        last    whether the children are leaves
+        fill    called first, by chunks of rows: makes their bits, while `members` are as before
         """
-        members, large, small = self.members, [], []
-        for (node, *children), left_bit in zip(splits, left_bits, strict=True):
-            if node in members.places:
-                large.append((members.places[node], -1 if last else self._free.pop(), left_bit, *children))
-            else:
-                small.append((*members.spans[node], left_bit, *children))
-        of_large, of_small = _table(large), _table(small)
-        work = self._number_members if last else self._split_members
+        first_child, held = self._n_nodes, self._make_room(2 * len(splits))
+        moves = np.empty((len(splits), kernels.N_FIELDS), np.int64)
+        n_large = kernels.plan_moves(splits, first_child, last, held, self._room, moves)
+        large, counts = moves[:n_large], np.empty((len(self._chunks), 2 * n_large), np.int64)
 
-        def fill_and_work(chunk: tuple[int, int]) -> list[int]:
+        def fill_and_move(chunk: tuple[int, int], of_chunk: np.ndarray) -> None:
             if fill is not None:
                 fill(slice(64 * chunk[0], min(64 * chunk[1], self._n_rows)))
-            return work(of_large, chunk, bits)
+            if last:
+                kernels.number_members(large, *chunk, bits, self._words, self.node_of_row)
+            else:
+                kernels.split_members(large, *chunk, bits, self._words, of_chunk)
 
-        sizes = list(self._side_by_side(fill_and_work, self._chunks))
-        for node, *_ in splits:
-            members.places.pop(node, None)
-            members.spans.pop(node, None)
+        list(self._side_by_side(fill_and_move, self._chunks, counts))
         if last:
-            kernels.number_lists(of_small, bits, self._rows, self.node_of_row)
+            kernels.number_lists(moves[n_large:], bits, self._rows, self.node_of_row)
+            held[splits[:, NODE]] = held[first_child : self._n_nodes] = _NO_ROWS
             return
-        middles = np.empty(len(small), np.int64)
-        kernels.split_lists(of_small, bits, self._rows, self._spare, middles)
-        for (begin, end, _, left, right), middle in zip(small, middles.tolist(), strict=True):
-            members.spans[left], members.spans[right] = (begin, middle), (middle, end)
-        placed = [pair for place, right_place, _, *pair in large for pair in zip(pair, (place, right_place), strict=True)]
-        self._place(placed, sizes, set(listed))
+        lists = np.empty((len(self._chunks), 2 * n_large, kernels.N_LIST_FIELDS), np.int64)
+        in_a_row = lists.reshape(-1, kernels.N_LIST_FIELDS)
+        n_lists = kernels.settle(
+            splits, first_child, moves, n_large, counts, bits, self._n_train, self._rows, self._spare, held, self._room,
+            in_a_row,
+        )  # fmt: skip
+
+        def write(chunk: tuple[int, int], of_chunk: np.ndarray) -> None:
+            kernels.list_members(of_chunk[:n_lists], *chunk, self._words, self._rows)
+
+        if n_lists:
+            list(self._side_by_side(write, self._chunks, lists))
+        self._spans = np.empty((len(splits), 2), np.int64)
+        kernels.find_spans(
+            splits, first_child, held, self._rows, self._n_train, in_a_row, len(self._chunks), self._spans
+        )
 
     def finish(self) -> None:
         """The tree is grown: what is left are leaves."""
-        large = [(place, -1, 1, node, node) for node, place in self.members.places.items()]
-        small = [(*span, 1, node, node) for node, span in self.members.spans.items()]
-        of_large, of_small, any_bits = _table(large), _table(small), self._words[0]
-        if large:
-            list(self._side_by_side(lambda chunk: self._number_members(of_large, chunk, any_bits), self._chunks))
-        kernels.number_lists(of_small, any_bits, self._rows, self.node_of_row)
+        moves = np.empty((self._n_nodes, kernels.N_FIELDS), np.int64)
+        n_large, n_small = kernels.plan_leaves(self._held, self._n_nodes, moves)
+        large, any_bits = moves[:n_large], self._words[0]
 
-    def _number_members(self, table: np.ndarray, chunk: tuple[int, int], bits: np.ndarray) -> list[int]:
-        kernels.number_members(table, *chunk, bits, self._words, self.node_of_row)
-        return []
+        def number(chunk: tuple[int, int]) -> None:
+            kernels.number_members(large, *chunk, any_bits, self._words, self.node_of_row)
 
-    def _split_members(self, table: np.ndarray, chunk: tuple[int, int], bits: np.ndarray) -> list[int]:
-        """How many rows of the chunk go left by the first split, and right, and so on."""
-        counts = np.empty((len(table), 2), np.int64)
-        kernels.split_members(table, *chunk, bits, self._words, counts)
-        return counts.reshape(-1).tolist()
+        if n_large:
+            list(self._side_by_side(number, self._chunks))
+        kernels.number_lists(moves[self._n_nodes - n_small :], any_bits, self._rows, self.node_of_row)
 
-    def _place(self, children: list[tuple[int, int]], sizes: list[list[int]], listed: set[int]) -> None:
-        """Each (child, place) keeps its place, or becomes a list; of those `listed` the training rows are listed in any
-        case. `sizes`: of each chunk, how many rows the children have."""
-        end, end_of_large, small, due = self._end, self._n_rows, [], []
-        for (child, place), *of_chunks in zip(children, *sizes, strict=True):
-            size = sum(of_chunks)
-            if size <= self._n_words:
-                small.append((child, place, self._n_rows, end, of_chunks))
-                self._free.append(place)
-                end += size
-                continue
-            self.members.places[child] = place
-            if child in listed:
-                due.append((child, place, self._n_train, end_of_large, of_chunks))
-                end_of_large += size
-        spans = self._list(small + due)
-        self.members.spans.update(spans[: len(small)])
-        self._listed, self._end = dict(spans[len(small) :]), end
-
-    def _list(self, children: list[tuple[int, int, int, int, list[int]]]) -> list[tuple[int, tuple[int, int]]]:
-        """Lists the rows of each (child, place, the first row that is none, where they begin, its rows in each chunk);
-        returns each child, and where its rows begin and end."""
-        if not children:
-            return []
-        lists = np.empty((len(self._chunks), len(children), kernels.N_LIST_FIELDS), np.int64)
-        for i, (_, place, n_rows, begin, of_chunks) in enumerate(children):
-            for c, size in enumerate(of_chunks):
-                lists[c, i] = place, n_rows, begin, begin + size
-                begin += size
-
-        def write(chunk: tuple[int, int], of_chunk: np.ndarray) -> None:
-            kernels.list_members(of_chunk, *chunk, self._words, self._rows)
-
-        list(self._side_by_side(write, self._chunks, lists))
-        begins, ends = lists[:, :, kernels.LIST_BEGIN], lists[:, :, kernels.LIST_END]
-        spans = zip(begins[0].tolist(), (begins[0] + (ends - begins).sum(axis=0)).tolist(), strict=True)
-        return [(child, span) for (child, *_), span in zip(children, spans, strict=True)]
-
-
-def _table(splits: list[tuple[int, ...]]) -> np.ndarray:
-    """As the kernels take them."""
-    return np.array(splits, np.int64).reshape(len(splits), kernels.N_FIELDS)
+    def _make_room(self, n_children: int) -> np.ndarray:
+        """`held` with so many nodes more."""
+        self._n_nodes += n_children
+        if self._n_nodes > len(self._held):
+            grown = np.empty((2 * self._n_nodes, kernels.N_HELD), np.int64)
+            grown[: len(self._held)] = self._held
+            self._held = grown
+        return self._held

@@ -157,8 +157,8 @@ class SplitFinder:
         if self._tells_living:
             self.living = LivingFeatures.of_root(self._range.n_features)
 
-    def apply(self, positions: list[int], build_left: np.ndarray) -> None:
-        """The open nodes to split, by position, and whether the left child of each is built."""
+    def apply(self, positions: np.ndarray, build_left: np.ndarray) -> None:
+        """The open nodes to split, by position (int64), and whether the left child of each is built."""
         parents = self._nodes[positions]
         if self._tells_living:  # before a child takes a parent's place
             places = parents[:, [open_nodes.AT_FEATURE, open_nodes.N_FEATURES]].tolist()

@@ -28,16 +28,25 @@ DENSE_FILL = 0.4  # where more of the cells are stored, going through all of the
 class Members(NamedTuple):
     """Which rows each open node has: those of a large one are bits, of a small one a list.
 
-    words   uint64 (n_places, n_words): bit r % 64 of word r // 64 says whether row r is a member
-    places  of the large nodes
-    rows    int32: those of the lists, ascending in each
-    spans   of the small nodes: where its list begins and ends
+    words  uint64 (n_places, n_words): bit r % 64 of word r // 64 says whether row r is a member
+    rows   int32: those of the lists, ascending in each
+    held   int64 (n_nodes, N_HELD): where the rows of each node are, as kernels.routing has it
     """
 
     words: np.ndarray
-    places: dict[int, int]
     rows: np.ndarray
-    spans: dict[int, tuple[int, int]]
+    held: np.ndarray
+
+
+class Leaving(NamedTuple):
+    """What leaves the default children of split nodes: int64 (n, N_OWN), as kernels.routing has it.
+
+    large  of the nodes whose rows are bits
+    small  of those whose rows are a list
+    """
+
+    large: np.ndarray
+    small: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -64,33 +73,23 @@ class Block(ABC):
     def n_bins(self) -> int:
         return int(self.bin_offsets[-1])
 
-    def clear_bits(self, leaving: np.ndarray, rows: slice, members: Members, bits: np.ndarray) -> None:
+    def clear_bits(self, leaving: Leaving, rows: slice, members: Members, bits: np.ndarray) -> None:
         """Clears the bits of those of `rows`, in whole words, that leave the default children of their nodes.
 
-        leaving  int64 (n, N_LEAVING): what leaves by each split, as kernels.routing has it
-        bits     uint64: a bitvector of the block's rows  # OUT
+        bits  uint64: a bitvector of the block's rows  # OUT
         """
-        large, small = [], []
-        for node, feature, *of_feature in leaving.tolist():
-            if node in members.places:
-                large.append((members.places[node], feature, *of_feature))
-            elif node in members.spans:
-                small.append((*members.spans[node], *of_feature, feature))
-        if large:
-            self._clear_bits_of_members(large, rows, members.words, bits)
-        if small:
-            self._clear_bits_of_lists(np.array(small, np.int64), rows, members.rows, bits)
+        if len(leaving.large):
+            self._clear_bits_of_members(leaving.large, rows, members.words, bits)
+        if len(leaving.small):
+            self._clear_bits_of_lists(leaving.small, rows, members.rows, bits)
 
     @abstractmethod
-    def _clear_bits_of_members(self, splits: list[tuple], rows: slice, words: np.ndarray, bits: np.ndarray) -> None:
-        """clear_bits for nodes whose rows are words[place]; each split is place, feature and so on."""
+    def _clear_bits_of_members(self, leaving: np.ndarray, rows: slice, words: np.ndarray, bits: np.ndarray) -> None:
+        """clear_bits for nodes whose rows are words[place]."""
 
     @abstractmethod
-    def _clear_bits_of_lists(self, lists: np.ndarray, rows: slice, own: np.ndarray, bits: np.ndarray) -> None:
-        """clear_bits for nodes that have lists of the rows `own`.
-
-        lists  int64 (n, kernels.routing.N_OWN)
-        """
+    def _clear_bits_of_lists(self, leaving: np.ndarray, rows: slice, own: np.ndarray, bits: np.ndarray) -> None:
+        """clear_bits for nodes that have lists of the rows `own`."""
 
 
 @dataclass(frozen=True)
@@ -112,21 +111,15 @@ class SparseBlock(Block):
     rows_ascend: bool
     tiles: Tiles
 
-    def _clear_bits_of_members(self, splits, rows, words, bits):
-        slices = []
-        for place, feature, begin, end, nan_bin in splits:
-            first = int(self.bin_offsets[feature])
-            slices.append((first + begin, first + end, place))
-            if nan_bin >= 0:
-                slices.append((first + nan_bin, first + nan_bin + 1, place))
+    def _clear_bits_of_members(self, leaving, rows, words, bits):
         routing_kernels.clear_bits(
-            self.posting_offsets, self.posting_rows, self.rows_ascend, np.array(slices, np.int64), rows.start, rows.stop,
+            self.posting_offsets, self.posting_rows, self.rows_ascend, self.bin_offsets, leaving, rows.start, rows.stop,
             words, bits,
         )  # fmt: skip
 
-    def _clear_bits_of_lists(self, lists, rows, own, bits):
+    def _clear_bits_of_lists(self, leaving, rows, own, bits):
         routing_kernels.clear_bits_of_lists(
-            self.indptr, self.bins, self.bin_offsets, own, lists, rows.start, rows.stop, bits
+            self.indptr, self.bins, self.bin_offsets, own, leaving, rows.start, rows.stop, bits
         )
 
 
@@ -144,12 +137,11 @@ class DenseBlock(Block):
     columns: np.ndarray
     stride: int
 
-    def _clear_bits_of_members(self, splits, rows, words, bits):
-        for place, feature, *bins in splits:
-            dense_kernels.clear_bits_dense(self.columns[feature], *bins, words[place], rows.start, rows.stop, bits)
+    def _clear_bits_of_members(self, leaving, rows, words, bits):
+        dense_kernels.clear_bits_dense(self.columns, leaving, rows.start, rows.stop, words, bits)
 
-    def _clear_bits_of_lists(self, lists, rows, own, bits):
-        dense_kernels.clear_bits_of_lists_dense(self.columns, own, lists, rows.start, rows.stop, bits)
+    def _clear_bits_of_lists(self, leaving, rows, own, bits):
+        dense_kernels.clear_bits_of_lists_dense(self.columns, own, leaving, rows.start, rows.stop, bits)
 
 
 def build_block(

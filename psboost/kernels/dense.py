@@ -29,7 +29,7 @@ from psboost.kernels.compile import (
 )
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import prefetch
-from psboost.kernels.routing import OWN_FEATURE, OWN_FIRST, OWN_LAST, OWN_NAN, own_part
+from psboost.kernels.routing import OWN_FEATURE, OWN_FIRST, OWN_LAST, OWN_NAN, OWN_PLACE, own_part
 from psboost.kernels.words import are_within, lowest_one
 
 # A constant: with a variable, a cell takes a third more time. Not 256: of features of a few bins, sums a multiple of 2 KiB
@@ -178,35 +178,38 @@ def _leaves(column, row, begin, end, other):
     return uint64(((cell >= begin) & (cell < end)) | (cell == other))
 
 
-@kernel([void(IN[code], int64, int64, int64, IN[uint64], int64, int64, OUT[uint64]) for code in _CODES])
-def clear_bits_dense(column, begin, end, other, members, first_row, last_row, bits):
-    """Clears the bit of every member (kernels.routing) of the rows first_row .. last_row whose cell in `column` (n_rows: one
-    feature's) is one of begin .. end, or is `other`. first_row is a multiple of 64, and so is last_row but for the last row.
+@kernel([void(IN2[code], IN2[int64], int64, int64, IN2[uint64], OUT[uint64]) for code in _CODES])
+def clear_bits_dense(columns, leaving, first_row, last_row, members, bits):
+    """Clears the bit of every member of the rows first_row .. last_row whose cell leaves, for each of `leaving`
+    (kernels.routing) whose rows are bits; columns (n_features, n_rows). first_row is a multiple of 64, and so is last_row
+    but for the last row.
     """
-    first, last, alone = begin, end - 1, other
-    if first > last:  # of no bins, or no other cell, the one stands for both
-        first = last = other
-    if alone < 0:
-        alone = first
-    if alone < 0:
-        return
-    for w in range(uint64(first_row) >> _6, (uint64(last_row) + _63) >> _6):
-        word, base, away = members[w], w << _6, _0
-        if base + _64 <= uint64(len(column)):
-            if word != _0:
-                away = are_within(column, base, uint64(first), uint64(last), uint64(alone)) & word
-        else:
-            while word != _0:
-                bit = lowest_one(word)
-                away |= _leaves(column, base + bit, begin, end, other) << bit
-                word &= word - _1
-        bits[w] &= ~away
+    for k in range(len(leaving)):
+        column, place = columns[leaving[k, OWN_FEATURE]], uint64(leaving[k, OWN_PLACE])
+        begin, end, other = leaving[k, OWN_FIRST], leaving[k, OWN_LAST], leaving[k, OWN_NAN]
+        first, last, alone = begin, end - 1, other
+        if first > last:  # of no bins, or no other cell, the one stands for both
+            first = last = other
+        if alone < 0:
+            alone = first
+        if alone < 0:
+            continue
+        for w in range(uint64(first_row) >> _6, (uint64(last_row) + _63) >> _6):
+            word, base, away = members[place, w], w << _6, _0
+            if base + _64 <= uint64(len(column)):
+                if word != _0:
+                    away = are_within(column, base, uint64(first), uint64(last), uint64(alone)) & word
+            else:
+                while word != _0:
+                    bit = lowest_one(word)
+                    away |= _leaves(column, base + bit, begin, end, other) << bit
+                    word &= word - _1
+            bits[w] &= ~away
 
 
 @kernel([void(IN2[code], IN[int32], IN2[int64], int64, int64, OUT[uint64]) for code in _CODES])
 def clear_bits_of_lists_dense(columns, rows, lists, first_row, last_row, bits):
-    """The same for those `rows` of each of `lists` (kernels.routing) from first_row to last_row; columns (n_features,
-    n_rows)."""
+    """The same for those `rows` of each of `lists`, of `leaving` whose rows are a list."""
     for s in range(len(lists)):
         column = columns[lists[s, OWN_FEATURE]]
         begin, end, nan_bin = lists[s, OWN_FIRST], lists[s, OWN_LAST], lists[s, OWN_NAN]

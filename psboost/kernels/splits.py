@@ -360,3 +360,16 @@ def choose(gains, proposals, first_node, splits, features, split_gains, child_su
         child_sums[n, 0], child_sums[n, 1], child_sums[n, 2], child_sums[n, 3] = grad, hess, right_grad, right_hess
         n += 1
     return n
+
+
+@kernel(boolean(IN2[int32], int64, int64, OUT[int64]))
+def find_positions(splits, first, n_open, positions):
+    """Where each split's node stands among n_open nodes from `first` on (OUT); False if one does not, or not behind the one
+    before it."""
+    least = first
+    for s in range(len(splits)):
+        node = int64(splits[s, NODE])
+        if node < least or node >= first + n_open:
+            return False
+        positions[s], least = node - first, node + 1
+    return True

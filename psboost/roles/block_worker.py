@@ -66,12 +66,12 @@ class BlockWorker(Worker):
         for part in self._parts:
             part.finder.start_tree(steps)
 
-    def _find_splits(self, tree, level, frontier, build):
+    def _find_splits(self, tree, level, frontier, built):
         if self._job.merges:
             self._n_open = len(frontier.open)
-            self._send_histograms(tree, level, build, frontier.positions(build))
+            self._send_histograms(tree, level, built)
         else:
-            self._propose(tree, level, build)
+            self._propose(tree, level)
         [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
         return splits
 
@@ -84,18 +84,18 @@ class BlockWorker(Worker):
         for part in self._parts:
             part.finder.apply(positions, splits.fields[:, BUILD_LEFT])
 
-    def _propose(self, tree: int, level: int, nodes: list[int]) -> None:
-        """Builds the histograms of `nodes` and proposes each open node's best split (R = 1)."""
+    def _propose(self, tree: int, level: int) -> None:
+        """Builds the level's histograms and proposes each open node's best split (R = 1)."""
         stage = partial(self.stage, share=1 / len(self._parts))
         with self.stage("build"):
-            rows = self._rows_of(nodes)
+            rows = self._rows_to_build(level)
         proposals = best_of(self._all(lambda part: part.propose(rows, self._gradients.packed, stage), self._parts))
         self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(proposals)))
 
-    def _send_histograms(self, tree: int, level: int, nodes: list[int], positions: list[int]) -> None:
-        """Builds the histograms of `nodes`, at these places among the open ones, and sends each server its part."""
+    def _send_histograms(self, tree: int, level: int, positions: np.ndarray) -> None:
+        """Builds the level's histograms, at these positions among the open nodes, and sends each server its part."""
         with self.stage("build"):
-            rows = self._rows_of(nodes)
+            rows = self._rows_to_build(level)
             built = self._build_root(rows) if level == 0 and self._elders else self._build_all(rows, positions)
             twins = self._find_twins(built) if level == 0 and self._elders is None else [()] * len(built)
         encoded = iter(self._side_by_side(partial(self._encode, level), built, range(len(built))))
@@ -111,8 +111,8 @@ class BlockWorker(Worker):
                 self._send_all(held)
         self._send_all(held)
 
-    def _build_all(self, rows: NodeRows, positions: list[int]) -> list[Histograms]:
-        """Histograms of nodes, at these places among the open ones, over each range."""
+    def _build_all(self, rows: NodeRows, positions: np.ndarray) -> list[Histograms]:
+        """Histograms of nodes, at these positions among the open ones, over each range."""
         edges = self._range_offsets.tolist()
         of_parts = [edges] if len(self._parts) == 1 else map(list, pairwise(edges))
         return self._build(rows, positions, [(self._living, own) for own in of_parts])

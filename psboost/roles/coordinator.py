@@ -17,7 +17,7 @@ from psboost.data.bin_mapper import BinMapper
 from psboost.data.cut_points import CutPoints
 from psboost.data.sketch_bytes import SketchBytes
 from psboost.errors import ProtocolError
-from psboost.kernels.splits import NODE, NODE_GRAD, NODE_HESS
+from psboost.kernels.splits import NODE_GRAD, NODE_HESS
 from psboost.roles.dealing import Dealing, Stock
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role, worker_name
@@ -178,7 +178,7 @@ class Coordinator(Role):
             levels.append(splits)
             if len(splits.fields) == 0 or splits.last:
                 break
-            frontier, level = frontier.split(splits.fields[:, NODE]), level + 1
+            frontier, level = frontier.split(len(splits.fields)), level + 1
         growth = Growth(levels)  # while others go on
         leaves = np.flatnonzero(growth.left < 0)
         sums = yield from self._leaf_sums(tree, steps)

@@ -7,7 +7,7 @@ from psboost.boosting.growth import feature_range
 from psboost.boosting.histogram import Histograms, NodeSums
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.split import Proposals, SplitFinder, SplitRule, Splits
-from psboost.data.block import build_block
+from psboost.data.block import Leaving, Members, build_block
 from psboost.data.columns import AnyColumns, SortedColumns
 from psboost.data.cut_points import CutPoints
 from psboost.data.zeros import Rule
@@ -55,15 +55,17 @@ class Part:
         return self._builder.sum(node, packed)
 
     def build(
-        self, nodes: NodeRows, positions: list[int], living: LivingFeatures, edges: list[int], packed: np.ndarray
+        self, nodes: NodeRows, positions: np.ndarray, living: LivingFeatures, edges: list[int], packed: np.ndarray
     ) -> list[Histograms]:
         """Histograms of nodes over each range of the part's features (HistogramBuilder.build), numbered as the worker
         does."""
         return self._builder.build(nodes, positions, living, edges, packed)
 
-    def leaving(self, splits: AnySplits) -> np.ndarray:
-        """What Block.clear_bits is told of those splits that are by features of this part."""
+    def leaving(self, splits: AnySplits, members: Members) -> Leaving:
+        """What leaves by those splits that are by features of this part."""
         block, fields = self.block, splits.fields
-        leaving = np.empty((len(fields), routing.N_LEAVING), np.int64)
-        n = routing.find_leaving(fields, self._shard, self.begin, self.end, block.bin_offsets, block.n_cuts, leaving)
-        return leaving[:n]
+        leaving = np.empty((len(fields), routing.N_OWN), np.int64)
+        n_large, n_small = routing.find_leaving(
+            fields, self._shard, self.begin, self.end, block.bin_offsets, block.n_cuts, members.held, leaving
+        )
+        return Leaving(leaving[:n_large], leaving[len(fields) - n_small :])

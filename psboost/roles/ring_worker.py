@@ -5,7 +5,6 @@ from itertools import pairwise
 
 import numpy as np
 
-from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms, NodeSums, Total
 from psboost.boosting.split import Proposals, SplitFinder, best_of, choose_splits
 from psboost.data.cut_points import CutPoints
@@ -94,18 +93,18 @@ class RingWorker(Worker):
         for search in self._searches:
             search.finder.start_tree(steps)
 
-    def _find_splits(self, tree, level, frontier, build):
+    def _find_splits(self, tree, level, frontier, built):
         job, is_sparse = self._job, self._job.mode == SPARSE_ALLREDUCE
-        totals = self._sum_present(build, frontier) if is_sparse else self._sum_all(build)
+        totals = self._sum_present(level, built) if is_sparse else self._sum_all(level)
         # Below the root every worker knows the totals, from the splits.
         sent = totals if level == 0 else totals[:0]
-        own, totals = yield from self._ring.reduce_scatter(tree, level, len(build), sent, self._sums)
+        own, totals = yield from self._ring.reduce_scatter(tree, level, len(built), sent, self._sums)
         if level == 0:
             self._totals = totals.astype(np.int64)
         if job.mode == REDUCE_SCATTER:
             self._ring.put(self._r, own, self._sums)
         else:
-            yield from self._ring.all_gather(tree, level, len(build), own, self._sums)
+            yield from self._ring.all_gather(tree, level, len(built), own, self._sums)
         best = best_of(self._all(self._search, self._searches))
         if job.mode == REDUCE_SCATTER:
             best = yield from self._ring.agree(tree, level, best)
@@ -120,14 +119,15 @@ class RingWorker(Worker):
 
     # --- histograms
 
-    def _sum_all(self, nodes: list[int]) -> np.ndarray:
-        """Starts a level with the own rows' sums of `nodes` in all bins; returns their totals, float64 (n_nodes, 2)."""
-        self._sums.start(len(nodes))
+    def _sum_all(self, level: int) -> np.ndarray:
+        """Starts a level with the own rows' sums of the nodes to build in all bins; returns their totals, float64
+        (n_nodes, 2)."""
         with self.stage("build"):
-            rows = self._rows_of(nodes)
+            rows = self._rows_to_build(level)
+        self._sums.start(len(rows.spans))
 
         def add_up(part: Part) -> None:
-            for node in range(len(nodes)):
+            for node in range(len(rows.spans)):
                 sums = part.sum(rows.node(node), self._gradients.packed)
                 self._sums.fill(node, int(self._bin_offsets[part.begin]), sums.acc, sums.pairs)
 
@@ -135,16 +135,17 @@ class RingWorker(Worker):
             self._all(add_up, self._parts)
         return rows.totals[:, :2].astype(np.float64)
 
-    def _sum_present(self, nodes: list[int], frontier: Frontier) -> np.ndarray:
-        """The same in the present bins of features that may still be split (D3), which all workers know alike."""
+    def _sum_present(self, level: int, positions: np.ndarray) -> np.ndarray:
+        """The same in the present bins of features that may still be split (D3), which all workers know alike; at these
+        positions among the open nodes."""
         edges = [0, *(part.end for part in self._parts)]
         shares = [
             (search.finder.living.from_(search.first), list(pair))
             for search, pair in zip(self._searches, pairwise(edges), strict=True)
         ]
         with self.stage("build"):
-            rows = self._rows_of(nodes)
-            built = self._build(rows, frontier.positions(nodes), shares)
+            rows = self._rows_to_build(level)
+            built = self._build(rows, positions, shares)
         with self.stage("encode"):
             self._sums.start(Histograms.join(built, self._bin_offsets[edges[:-1]].tolist()), self._all)
         return rows.totals[:, :2].astype(np.float64)

@@ -15,7 +15,7 @@ from psboost.data import zeros
 from psboost.data.cut_points import CutPoints
 from psboost.data.sketch_bytes import SketchBytes
 from psboost.data.sketches import Sketches
-from psboost.kernels.splits import BUILD_LEFT, NODE
+from psboost.kernels.splits import BUILD_LEFT
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role, server_name
 from psboost.wire.histogram_codecs import decode_histograms
@@ -117,11 +117,10 @@ class Server(Role):
         while True:
             yield from self._propose(tree, level)
             [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
-            nodes = splits.fields[:, NODE].tolist()
-            if not nodes or splits.last:
+            if len(splits.fields) == 0 or splits.last:
                 return
-            self._finder.apply(frontier.positions(nodes), splits.fields[:, BUILD_LEFT])
-            frontier = frontier.split(nodes)
+            self._finder.apply(frontier.positions(splits.fields), splits.fields[:, BUILD_LEFT])
+            frontier = frontier.split(len(splits.fields))
             level += 1
 
     def _propose(self, tree: int, level: int):

@@ -24,7 +24,7 @@ from psboost.data.sketches import Sketches
 from psboost.data.source import Source
 from psboost.errors import DataError, ProtocolError
 from psboost.kernels import routing as routing_kernels
-from psboost.kernels.splits import BUILD_LEFT, N_SPLIT, NODE, SHARD, UNSTORED_LEFT
+from psboost.kernels.splits import N_SPLIT, NODE, SHARD
 from psboost.roles.job import Job
 from psboost.roles.part import AnySplits, Part
 from psboost.roles.role import COORDINATOR, Role, worker_name
@@ -218,7 +218,7 @@ class Worker(Role):
         """Margins start from base_score; unless it was given, from the sums of all rows at margin 0."""
         if self._job.parameters.base_score is None and self._c == 0:
             steps = self._job.steps(self._bounds, self._n_rows_of_all)
-            self._push_leaf_sums(-1, [0], steps)
+            self._push_leaf_sums(-1, np.zeros(1, np.int64), steps)
         [start] = yield from self.gather(CloseTree, [COORDINATOR])
         self._margins[:] = start.values[0]
 
@@ -248,38 +248,38 @@ class Worker(Role):
             cut_points = yield from self._find_cut_points(self._columns, hesses_of(self._gradients.packed), tree)
             self._use_cut_points(self._columns, cut_points)
         self._start_growing(steps)
-        frontier, level, leaves, build = Frontier.root(), 0, [], [0]
+        frontier, level, built, split = Frontier.root(), 0, np.zeros(1, np.int64), []
         while True:
-            splits = yield from self._find_splits(tree, level, frontier, build)
-            if splits.fields.ndim != 2 or splits.fields.shape[1] != N_SPLIT:
-                raise ProtocolError(f"splits of shape {splits.fields.shape}, expected (n, {N_SPLIT})")
-            nodes, unstored_left, build_left = splits.fields[:, [NODE, UNSTORED_LEFT, BUILD_LEFT]].T.tolist()
-            split = set(nodes)
-            leaves += [node for node in frontier.open if node not in split]
-            if not nodes:
+            splits = yield from self._find_splits(tree, level, frontier, built)
+            fields = splits.fields
+            if fields.ndim != 2 or fields.shape[1] != N_SPLIT:
+                raise ProtocolError(f"splits of shape {fields.shape}, expected (n, {N_SPLIT})")
+            if len(fields) == 0:
                 break
+            positions = frontier.positions(fields)
             bits, clear = yield from self._route(tree, level, splits)
-            children, positions = frontier.children(nodes), frontier.positions(nodes)
-            build = [left if is_left else right for (_, left, right), is_left in zip(children, build_left, strict=True)]
             with self.stage("route"):
-                self._partition.split(children, bits, unstored_left, listed=build, last=bool(splits.last), fill=clear)
-            frontier = frontier.split(nodes)
+                self._partition.split(fields, bits, last=splits.last, fill=clear)
+            split.append(fields[:, NODE])
+            frontier, built = frontier.split(len(fields)), frontier.built(fields)
             if splits.last:
-                leaves += frontier.open
                 break
             self._descend(positions, splits)
             level += 1
-        yield from self._close(tree, sorted(leaves), steps)
+        is_leaf = np.ones(frontier.open.stop, bool)
+        for nodes in split:
+            is_leaf[nodes] = False
+        yield from self._close(tree, np.flatnonzero(is_leaf), steps)
 
-    def _rows_of(self, nodes: list[int]) -> NodeRows:
-        """Those of the root, or of the nodes that the last level listed."""
-        rows, spans = self._partition.listed(nodes)
-        if nodes == [0]:
+    def _rows_to_build(self, level: int) -> NodeRows:
+        """Those of the nodes whose histograms are built."""
+        rows, spans = self._partition.listed
+        if level == 0:
             return NodeRows(rows, spans, self._root_sums)
         return NodeRows.of(rows, spans, self._gradients.packed, self._job.n_threads, self._side_by_side)
 
     def _build(
-        self, nodes: NodeRows, positions: list[int], shares: list[tuple[LivingFeatures, list[int]]]
+        self, nodes: NodeRows, positions: np.ndarray, shares: list[tuple[LivingFeatures, list[int]]]
     ) -> list[Histograms]:
         """Histograms of nodes, at these positions among the open ones, over ranges of features.
 
@@ -318,21 +318,22 @@ class Worker(Role):
         """A bitvector of ones, and what clears the bits of rows, in whole words, that one of the worker's own splits sends
         away from its node's default child."""
         bits = ones(self._n_rows)
-        leaving = [part.leaving(splits) for part in self._parts]
+        members = self._partition.members
+        leaving = [part.leaving(splits, members) for part in self._parts]
 
         def clear(rows: slice) -> None:
             for part, of_part in zip(self._parts, leaving, strict=True):
-                part.block.clear_bits(of_part, rows, self._partition.members, bits)
+                part.block.clear_bits(of_part, rows, members, bits)
 
         return bits, clear
 
     # --- the end of a tree
 
-    def _push_leaf_sums(self, tree: int, leaves: list[int], steps: Steps) -> None:
+    def _push_leaf_sums(self, tree: int, leaves: np.ndarray, steps: Steps) -> None:
         sums = self._gradients.sum_by_node(self._partition.node_of_row, leaves[-1] + 1, steps)[leaves]
         self.send(COORDINATOR, PushLeafSums(tree=tree, sums=sums))
 
-    def _close(self, tree: int, leaves: list[int], steps: Steps):
+    def _close(self, tree: int, leaves: np.ndarray, steps: Steps):
         """Leaf sums go up, leaf values come back and move the margins."""
         with self.stage("route"):
             self._partition.finish()
@@ -373,11 +374,11 @@ class Worker(Role):
         """A tree begins, its gradients in multiples of `steps`."""
         raise NotImplementedError
 
-    def _find_splits(self, tree: int, level: int, frontier: Frontier, build: list[int]):
-        """The splits of the open nodes, of which `build` are those whose histograms are built; a generator."""
+    def _find_splits(self, tree: int, level: int, frontier: Frontier, built: np.ndarray):
+        """The splits of the open nodes, of which the histograms of those at the positions `built` are built; a generator."""
         raise NotImplementedError
 
-    def _descend(self, positions: list[int], splits: AnySplits) -> None:
+    def _descend(self, positions: np.ndarray, splits: AnySplits) -> None:
         """The open nodes at these positions were split, and a level of their children follows."""
         raise NotImplementedError
 

@@ -6,27 +6,35 @@ import pytest
 from psboost.boosting.growth import Frontier, Growth, feature_range
 from psboost.boosting.split import Splits
 from psboost.data.cut_points import CutPoints
+from psboost.errors import ProtocolError
 from psboost.kernels.splits import BUILD_LEFT, DEFAULT_LEFT, N_SPLIT, NODE
 
 FLOAT_MAX = float(np.finfo(np.float32).max)
 
 
+def fields_of(nodes, build_left=0):
+    fields = np.zeros((len(nodes), N_SPLIT), np.int32)
+    fields[:, NODE], fields[:, BUILD_LEFT] = nodes, build_left
+    return fields
+
+
 def test_children_are_numbered_level_by_level():
     root = Frontier.root()
-    assert (root.open, root.n_nodes) == (range(1), 1)
-    first = root.split(np.array([0], np.int32))
-    assert (first.open, first.n_nodes) == (range(1, 3), 3)
-    nodes = [2]
-    assert first.children(nodes) == [(2, 3, 4)] and first.positions(nodes) == [1]
-    second = first.split(nodes)
-    assert (second.open, second.n_nodes) == (range(3, 5), 5)
-    both = second.split(np.array([3, 4], np.int32))
-    assert (both.open, both.n_nodes) == (range(5, 9), 9)
-    assert both.positions([5, 8]) == [0, 3] and both.positions([]) == []
-    none = both.split(np.empty(0, np.int32))
-    assert (len(none.open), none.n_nodes) == (0, 9)
-    with pytest.raises(ValueError, match="4"):
-        both.positions([5, 4])
+    assert root.open == range(1) and root.positions(fields_of([0])).tolist() == [0]
+    first = root.split(1)
+    assert first.open == range(1, 3) and first.positions(fields_of([2])).tolist() == [1]
+    second = first.split(1)
+    both = second.split(2)
+    assert (second.open, both.open) == (range(3, 5), range(5, 9))
+    assert both.positions(fields_of([5, 8])).tolist() == [0, 3] and both.positions(fields_of([])).tolist() == []
+    assert both.built(fields_of([5, 7, 8], [1, 0, 1])).tolist() == [0, 3, 4]
+    assert len(both.split(0).open) == 0
+
+
+@pytest.mark.parametrize("nodes", [[4], [5, 9], [6, 5], [6, 6], [-1]])
+def test_splits_of_nodes_that_are_not_open(nodes):
+    with pytest.raises(ProtocolError, match=f"nodes .*{nodes[-1]}.*, where 5 to 8 are open"):
+        Frontier(range(5, 9)).positions(fields_of(nodes))
 
 
 def splits(nodes, features, thresholds, default_left, gains, child_sums):

@@ -71,7 +71,7 @@ def dense_builder(rows, dtype):
 
 def in_turn(living):
     """Positions of nodes, and their living features, as a builder takes them."""
-    return [2 * i for i in range(len(living))], LivingFeatures.of_parents([*living, ALL[:0]])
+    return 2 * np.arange(len(living)), LivingFeatures.of_parents([*living, ALL[:0]])
 
 
 def node_rows(which, packed):

@@ -6,6 +6,8 @@ import pytest
 from psboost.boosting import partition as module
 from psboost.boosting.partition import RowPartition, chunks_of, ones
 from psboost.cluster.threads import side_by_side
+from psboost.kernels import routing as kernels
+from psboost.kernels.splits import BUILD_LEFT, N_SPLIT, NODE, UNSTORED_LEFT
 from tests.naive import routing as naive
 
 
@@ -41,23 +43,25 @@ def check_splits(rng, max_depth, n_threads, threads):
     partition = RowPartition(n_rows, n_train, max_depth, n_threads, threads)
     for _ in range(2):
         partition.reset()
-        assert rows_listed(partition, 0) == list(range(n_train))
+        assert rows_listed(partition) == [list(range(n_train))]
         members, n_nodes = {0: list(range(n_rows))}, 1
         for level in range(n_levels):
             nodes = [node for node in sorted(members) if rng.random() < 0.7]
+            if not nodes:
+                continue
             children = [(node, n_nodes + 2 * i, n_nodes + 2 * i + 1) for i, node in enumerate(nodes)]
             n_nodes += 2 * len(nodes)
-            n_large += sum(node in partition.members.places for node in nodes)
+            n_large += sum(partition.members.held[node, kernels.PLACE] >= 0 for node in nodes)
             bits, left_bits = rng.random(n_rows) < rng.choice([0, 0.5, 1]), rng.integers(0, 2, len(nodes)).tolist()
-            listed = [int(child) for _, *pair in children for child in rng.choice(pair, 1)]
+            build_left = rng.integers(0, 2, len(nodes)).tolist()
             words, last = np.array(naive.to_words(bits), np.uint64), level == n_levels - 1
-            partition.split(children, words, left_bits, listed=listed, last=last)
+            partition.split(splits_of(nodes, left_bits, build_left), words, last=last)
             for (node, left, right), left_bit in zip(children, left_bits, strict=True):
                 members[left], members[right] = naive.partition(members.pop(node), bits.tolist(), left_bit)
             if last:
                 continue
-            for node in listed:
-                assert rows_listed(partition, node) == [row for row in members[node] if row < n_train]
+            listed = [left if is_left else right for (_, left, right), is_left in zip(children, build_left, strict=True)]
+            assert rows_listed(partition) == [[row for row in members[node] if row < n_train] for node in listed]
             assert members == {node: rows_of(partition.members, node, n_rows) for node in members}
         partition.finish()
         for node, rows in members.items():
@@ -65,17 +69,22 @@ def check_splits(rng, max_depth, n_threads, threads):
     return n_large
 
 
-def rows_listed(partition, node):
-    rows, [[begin, end]] = partition.listed([node])
-    return rows[begin:end].tolist()
+def splits_of(nodes, left_bits, build_left):
+    fields = np.zeros((len(nodes), N_SPLIT), np.int32)
+    fields[:, NODE], fields[:, UNSTORED_LEFT], fields[:, BUILD_LEFT] = nodes, left_bits, build_left
+    return fields
+
+
+def rows_listed(partition):
+    rows, spans = partition.listed
+    return [rows[begin:end].tolist() for begin, end in spans.tolist()]
 
 
 def rows_of(members, node, n_rows):
-    if node in members.spans:
-        begin, end = members.spans[node]
+    place, begin, end = members.held[node].tolist()
+    if place < 0:
         return members.rows[begin:end].tolist()
-    words = members.words[members.places[node]]
-    return [row for row in range(n_rows) if int(words[row // 64]) >> row % 64 & 1]
+    return [row for row in range(n_rows) if int(members.words[place, row // 64]) >> row % 64 & 1]
 
 
 def test_no_tree_has_more_nodes_held_as_bits_than_there_are_places():
@@ -84,11 +93,10 @@ def test_no_tree_has_more_nodes_held_as_bits_than_there_are_places():
     nodes, n_nodes = [0], 1
     for level in range(12):
         bits = [row >> level & 1 for row in range(n_rows)]
-        children = [(node, n_nodes + 2 * i, n_nodes + 2 * i + 1) for i, node in enumerate(nodes)]
-        words = np.array(naive.to_words(bits), np.uint64)
-        partition.split(children, words, [1] * len(nodes))
-        nodes, n_nodes = [child for _, *pair in children for child in pair], n_nodes + 2 * len(nodes)
-        assert len(partition.members.places) <= 64
-    assert len(partition.members.spans) == 4096
+        partition.split(splits_of(nodes, 1, 0), np.array(naive.to_words(bits), np.uint64))
+        nodes, n_nodes = list(range(n_nodes, n_nodes + 2 * len(nodes))), n_nodes + 2 * len(nodes)
+        places = partition.members.held[nodes, kernels.PLACE]
+        assert sum(places >= 0) <= 64
+    assert all(places < 0)
     partition.finish()
     assert sorted(np.bincount(partition.node_of_row)[nodes].tolist()) == [1] * 4095 + [2]

@@ -131,7 +131,7 @@ def test_levels_of_a_tree(seed, min_child_weight, gamma, zeros_count, reg_alpha,
                 assert fields[[NODE_GRAD, NODE_HESS]].tolist() == list(naive_histograms.sums(which, values))
                 living = {f for f in lived[i] if naive.lives(node_rows, node_values, f, least)}
                 assert {ids[f] for f in living_of.of(i)} == lived[i]
-                alive = living_of.of_children([i], [finder.flags(0, len(ids))[0]], np.array([0, len(ids)]))
+                alive = living_of.of_children(np.array([i]), [finder.flags(0, len(ids))[0]], np.array([0, len(ids)]))
                 assert {ids[f] for f in alive.features} == living
                 best = naive.find_split(node_rows, node_values, by_id, naive_rule)
                 if best is None or best[0] < gamma:

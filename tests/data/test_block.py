@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psboost.boosting.partition import ones
-from psboost.data.block import DenseBlock, Members, SparseBlock, bin_offsets_of, build_block, tiles_of
+from psboost.data.block import DenseBlock, Leaving, Members, SparseBlock, bin_offsets_of, build_block, tiles_of
 from psboost.data.columns import to_columns
 from psboost.data.cut_points import CutPoints
 from psboost.data.sketches import Sketches
 from psboost.errors import DataError
 from psboost.kernels import binning as kernels
+from psboost.kernels import routing
 from tests.naive import binning as naive
 from tests.naive import routing as naive_routing
 
@@ -114,17 +115,19 @@ def check_clear_bits(dense, sparse, feature, begin, end):
     is_in = [[row % 3 == node for row in range(dense.n_rows)] for node in range(3)]
     words = np.array([naive_routing.to_words(own) for own in is_in], np.uint64)
     lists, middle = np.concatenate([rows_of[2], rows_of[1]]), len(rows_of[2])
-    forms = [Members(words, {0: 0, 1: 1}, lists, {}), Members(words, {0: 0}, lists, {1: (middle, len(lists))})]
+    members = Members(words, lists, np.empty((0, routing.N_HELD), np.int64))
     n_bins = int(sparse.bin_offsets[feature + 1] - sparse.bin_offsets[feature])
     first = sparse.bin_offsets[feature]
     for extra in (-1, n_bins - 1) if end < n_bins else (-1,):
-        leaving = np.array([[1, feature, begin, end, extra], [0, feature, begin, begin, -1]], np.int64)
-        found = []
+        nothing, leave = [0, 0, begin, begin, -1, feature], [begin, end, extra, feature]
+        found, forms = [], [
+            Leaving(np.array([[1, 0, *leave], nothing]), np.empty((0, routing.N_OWN), np.int64)),
+            Leaving(np.array([nothing]), np.array([[middle, len(lists), *leave]])),
+        ]  # fmt: skip
         for block in (dense, sparse):
-            for members in forms:
-                bits = ones(dense.n_rows)
-                middle = dense.n_rows // 128 * 64
-                for rows in (slice(0, middle), slice(middle, dense.n_rows)):
+            for leaving in forms:
+                bits, half = ones(dense.n_rows), dense.n_rows // 128 * 64
+                for rows in (slice(0, half), slice(half, dense.n_rows)):
                     block.clear_bits(leaving, rows, members, bits)
                 found.append(np.unpackbits(bits.view(np.uint8), bitorder="little")[: dense.n_rows].tolist())
         leave = [sparse.posting_rows[slice(*sparse.posting_offsets[first + b : first + b + 2])] for b in range(begin, end)]

@@ -110,7 +110,7 @@ def test_split_members(benchmark):
     n_words = N_ROWS // 64
     bits = np.random.default_rng(2).integers(0, 2**63, n_words, np.int64).view(np.uint64)
     members = np.full((2, n_words), 2**64 - 1, np.uint64)
-    splits, counts = np.array([[0, 1, 1, 1, 2]], np.int64), np.empty((1, 2), np.int64)
+    splits, counts = np.array([[0, 1, 1, 1, 2]], np.int64), np.empty(2, np.int64)
     benchmark(routing.split_members, splits, 0, n_words, bits, members, counts)
 
 

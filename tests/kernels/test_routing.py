@@ -50,19 +50,26 @@ def test_what_leaves_by_the_splits_of_a_part(kernels):
     offsets, n_cuts, ways = np.array([0, 3, 9], np.int32), np.array([3, 5], np.int32), []
     for shard, local, bin_ in ((1, 3, 0), (1, 4, 0), (0, 4, 0), (1, 5, 2), (1, 6, 0)):
         ways += [(shard, local, bin_, left, unstored) for left in (0, 1) for unstored in (0, 1)]
-    splits = np.array([(10 + i, *way, 1) for i, way in enumerate(ways)], np.int32)
-    leaving = np.full((len(ways), routing.N_LEAVING), -7, np.int64)
-    n = kernels.find_leaving(splits, 1, 4, 6, offsets, n_cuts, leaving)
+    splits = np.array([(i, *way, 1) for i, way in enumerate(ways)], np.int32)
+    held = np.array([(i // 2, 0, 0) if i % 2 else (-1, 10 + i, 20 + i) for i in range(len(ways))])
+    leaving = np.full((len(ways), routing.N_OWN), -7, np.int64)
+    n_large, n_small = kernels.find_leaving(splits, 1, 4, 6, offsets, n_cuts, held, leaving)
 
-    expected = []
+    large, small = [], []
     for i, (shard, local, bin_, nan_left, unstored_left) in enumerate(ways):
         if shard == 1 and local in (4, 5):
             n_numeric, nan_bin = (3, -1) if local == 4 else (5, 5)
             goes_left = [b <= bin_ for b in range(n_numeric)]
             away = [b for b, left in enumerate(goes_left) if left != bool(unstored_left)]
             nan_leaves = nan_bin >= 0 and nan_left != unstored_left
-            expected.append([10 + i, local - 4, away[0], away[-1] + 1, nan_bin if nan_leaves else -1])
-    assert leaving[:n].tolist() == expected and (leaving[n:] == -7).all()
+            of_bins = away[0], away[-1] + 1, nan_bin if nan_leaves else -1, local - 4
+            if i % 2:
+                large.append([i // 2, 0, *of_bins])
+            else:
+                small.insert(0, [10 + i, 20 + i, *of_bins])
+    assert (n_large, n_small) == (len(large), len(small)) == (4, 4)
+    assert leaving[:n_large].tolist() == large and leaving[-n_small:].tolist() == small
+    assert (leaving[n_large:-n_small] == -7).all()
 
 
 @WAYS
@@ -71,13 +78,14 @@ def test_what_leaves_by_the_splits_of_a_part(kernels):
 def test_clear_bits(kernels, shard, node, ascend, in_parts):
     node_of_row, bits, rows = shard
     words, n, n_rows = words_of(bits), len(rows), len(node_of_row)
-    offsets = np.array([0, n // 9, n // 9, n], np.int64)
-    slices = np.array([[1, 3, 0], [0, 1, 1], [2, 2, 0]], np.int64)
+    offsets, bin_offsets = np.array([0, n // 9, n // 9, n], np.int64), np.array([0, 1, 3], np.int32)
+    leaving = np.array([[0, 0, 0, 1, 1, 1], [1, 0, 0, 1, -1, 0], [0, 0, 1, 1, -1, 1]])  # bins 1 and 2, bin 0, none
     posted = ascending(rows)
     if not ascend:
         posted[n // 9 :] = posted[n // 9 :][::-1].copy()
     for part in edges_of(n_rows, in_parts):
-        kernels.clear_bits(offsets, posted, ascend, slices, *part, members_of(node_of_row, [node, node + 1]), words)
+        members = members_of(node_of_row, [node, node + 1])
+        kernels.clear_bits(offsets, posted, ascend, bin_offsets, leaving, *part, members, words)
     expected = naive.clear_bits(rows[n // 9 :], node_of_row, node, bits)
     assert words.tolist() == naive.to_words(naive.clear_bits(rows[: n // 9], node_of_row, node + 1, expected))
 
@@ -122,9 +130,10 @@ def test_clear_bits_dense(kernels, shard, dtype, bins, other, highest, in_parts)
     columns = (begin + np.random.default_rng(n_rows).integers(0, 9, (2, n_rows))).astype(dtype)
     bins, other = [begin + b for b in bins], other if other < 0 else begin + other
     column, (rows, lists) = columns[1], lists_of(own, 1, other, bins)
+    leaving, members = np.array([[0, 0, 0, 0, -1, 0], [1, 0, *bins, other, 1]]), members_of(node_of_row, [4, 3])
     of_members, of_rows = words_of(bits), words_of(bits)
     for part in edges_of(n_rows, in_parts):
-        kernels.clear_bits_dense(column, *bins, other, words_of([node == 3 for node in node_of_row]), *part, of_members)
+        kernels.clear_bits_dense(columns, leaving, *part, members, of_members)
         kernels.clear_bits_of_lists_dense(columns, rows, lists[1:], *part, of_rows)
     leave = [row for row, cell in enumerate(column.tolist()) if bins[0] <= cell < bins[1] or cell == other]
     assert of_members.tolist() == naive.to_words(naive.clear_bits(leave, node_of_row, 3, bits))
@@ -144,18 +153,18 @@ def test_members_are_split_listed_and_numbered(kernels, shard, default_is_left, 
     splits = np.array([[1, 2, default_is_left, 11, 12]], np.int64)
     parts = [(first // 64, (last + 63) // 64) for first, last in edges_of(n_rows, in_parts)]
     numbers = np.array(node_of_row, np.int32)
-    counts, listed, n_listed = np.zeros((len(parts), 1, 2), np.int64), np.full(n_rows, -1, np.int32), 0
+    counts, listed, n_listed = np.zeros((len(parts), 2), np.int64), np.full(n_rows, -1, np.int32), 0
     for part, of_part in zip(parts, counts, strict=True):
         kernels.number_members(splits, *part, words, members, numbers)
         kernels.split_members(splits, *part, words, members, of_part)
-        n_left = int(of_part[0, 0])
+        n_left = int(of_part[0])
         lists = np.array([[1, n_train, n_listed, n_listed + n_left]], np.int64)
         kernels.list_members(lists, *part, members, listed)
         assert n_listed <= lists[0, kernels.LIST_END] <= n_listed + n_left
         n_listed = int(lists[0, kernels.LIST_END])
     assert members.tolist() == [others.tolist(), words_of([r in left for r in range(n_rows)]).tolist(),
                                 words_of([r in right for r in range(n_rows)]).tolist()]  # fmt: skip
-    assert counts.sum(axis=0).tolist() == [[len(left), len(right)]]
+    assert counts.sum(axis=0).tolist() == [len(left), len(right)]
     assert listed[:n_listed].tolist() == [row for row in left if row < n_train]
     assert listed[len(left) :].tolist() == [-1] * (n_rows - len(left))
     expected = [11 if r in left else 12 if r in right else node for r, node in enumerate(node_of_row)]
@@ -169,22 +178,34 @@ def test_lists_are_split_and_numbered(kernels, shard, default_is_left):
     """Two lists, with other numbers before, between and behind them."""
     node_of_row, bits, own = shard
     others = [row for row in range(len(bits)) if row not in own]
-    ways = [(own, default_is_left, 11, 12), (others, not default_is_left, 13, 14)]
+    ways = [(own, default_is_left), (others, not default_is_left)]
     rows = np.array([-7, *own, -8, -9, *others, -7], np.int32)
     begins = [1, 3 + len(own)]
-    splits = [[at, at + len(of), *way] for at, (of, *way) in zip(begins, ways, strict=True)]
-    splits, numbers, middles = np.array(splits, np.int64), np.array(node_of_row, np.int32), np.empty(2, np.int64)
-    kernels.number_lists(splits, words_of(bits), rows, numbers)
-    kernels.split_lists(splits, words_of(bits), rows, np.empty(len(bits) + 1, np.int32), middles)
+    held = np.full((8, routing.N_HELD), -5)
+    held[:2] = [[-1, at, at + len(of)] for at, (of, _) in zip(begins, ways, strict=True)]
+    splits = np.array([[k, 0, 0, 0, 0, way[1], 1] for k, way in enumerate(ways)], np.int32)
+    moves, room, words = np.empty((2, routing.N_FIELDS), np.int64), np.array([0, 7]), words_of(bits)
+    numbers, spans = np.array(node_of_row, np.int32), np.empty((2, 2), np.int64)
+    assert kernels.plan_moves(splits, 4, False, held, room, moves) == 0
+    kernels.number_lists(moves, words, rows, numbers)
+    nothing, spare = np.empty((1, 0), np.int64), np.empty(len(bits) + 1, np.int32)
+    lists = np.empty((0, routing.N_LIST_FIELDS), np.int64)
+    assert kernels.settle(splits, 4, moves, 0, nothing, words, len(bits), rows, spare, held, room, lists) == 0
+    kernels.find_spans(splits, 4, held, rows, len(bits), lists, 1, spans)
     expected, parts = list(node_of_row), []
-    for of, left_bit, *children in ways:
+    for k, (of, left_bit) in enumerate(ways):
         parts.append(naive.partition(of, bits, left_bit))
-        for child, part in zip(children, parts[-1], strict=True):
+        for child, part in zip((4 + 2 * k, 5 + 2 * k), parts[-1], strict=True):
             for row in part:
                 expected[row] = child
     assert numbers.tolist() == expected
     assert rows.tolist() == [-7, *parts[0][0], *parts[0][1], -8, -9, *parts[1][0], *parts[1][1], -7]
-    assert middles.tolist() == [at + len(left) for at, (left, _) in zip(begins, parts, strict=True)]
+    middles = [at + len(left) for at, (left, _) in zip(begins, parts, strict=True)]
+    ends = [at + len(of) for at, (of, _) in zip(begins, ways, strict=True)]
+    assert held[:2].tolist() == [[-1, 0, 0]] * 2 and room.tolist() == [0, 7]
+    cuts = zip(begins, middles, ends, strict=True)
+    assert held[4:].tolist() == [[-1, *span] for a, b, c in cuts for span in ((a, b), (b, c))]
+    assert spans.tolist() == [list(pair) for pair in zip(begins, middles, strict=True)]
 
 
 @WAYS
