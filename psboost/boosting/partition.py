@@ -54,7 +54,7 @@ class RowPartition:
         self._chunks = [(rows.start // 64, n_words_of(rows.stop)) for rows in chunks]
         self._side_by_side = side_by_side
         self._words = np.empty((2 * 64, self._n_words), np.uint64)  # of 64 nodes, and of the right children of as many
-        self._rows = np.empty(2 * n_rows, np.int32)
+        self._rows, self._all_rows = np.empty(2 * n_rows, np.int32), np.arange(n_train, dtype=np.int32)
         self._spare = np.empty(self._n_words + 1, np.int32)
         self._held = np.empty((64, kernels.N_HELD), np.int64)
         self._room = np.empty(kernels.FIRST_FREE + len(self._words), np.int64)
@@ -69,9 +69,7 @@ class RowPartition:
         root.fill(_ALL)
         if self._n_rows % 64:
             root[-1] >>= np.uint64(-self._n_rows % 64)
-        begin, end = self._n_rows, self._n_rows + self._n_train
-        kernels.count_up(self._rows[begin:end])
-        self._spans = np.array([[begin, end]])
+        self._listed = self._all_rows, np.array([[0, self._n_train]])
 
     @property
     def members(self) -> Members:
@@ -82,7 +80,7 @@ class RowPartition:
     def listed(self) -> tuple[np.ndarray, np.ndarray]:
         """The training rows of the root or, split by split, of those children of the last splits whose histograms are built:
         int32, and where each node's, which ascend, begin and end: int64 (n_nodes, 2)."""
-        return self._rows, self._spans
+        return self._listed
 
     def split(
         self, splits: np.ndarray, bits: np.ndarray, *, last=False, fill: Callable[[slice], None] | None = None
@@ -124,10 +122,9 @@ class RowPartition:
 
         if n_lists:
             list(self._side_by_side(write, self._chunks, lists))
-        self._spans = np.empty((len(splits), 2), np.int64)
-        kernels.find_spans(
-            splits, first_child, held, self._rows, self._n_train, in_a_row, len(self._chunks), self._spans
-        )
+        spans = np.empty((len(splits), 2), np.int64)
+        kernels.find_spans(splits, first_child, held, self._rows, self._n_train, in_a_row, len(self._chunks), spans)
+        self._listed = self._rows, spans
 
     def finish(self) -> None:
         """The tree is grown: what is left are leaves."""

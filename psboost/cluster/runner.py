@@ -88,7 +88,7 @@ class Mailbox:
     def _receive(self) -> tuple[Envelope, Message]:
         while True:
             try:
-                received = self._endpoint.receive(max(0.0, self._next_check - time.monotonic()))
+                received = self._endpoint.receive(POLL_SECONDS if time.monotonic() < self._next_check else 0)
             except ProtocolError as error:
                 if self._endpoint.run != 0 and error.run == self._endpoint.run:
                     raise

@@ -7,12 +7,9 @@ KEPT_SPANS = 1000  # of each tree
 
 Span = tuple[str, float, float]  # stage, and when it began and ended (seconds)
 
-_EPOCH = time.time() - time.perf_counter()
-
-
-def unix_time() -> float:
-    """Seconds since 1970 by a clock that never jumps: processes of one machine agree on it, machines as their clocks do."""
-    return _EPOCH + time.perf_counter()
+# Of a clock that never jumps, time.perf_counter, in seconds since 1970: processes of one machine agree on it, machines as
+# their clocks do.
+EPOCH = time.time() - time.perf_counter()
 
 
 class Timeline:

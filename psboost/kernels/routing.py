@@ -261,13 +261,6 @@ def list_members(lists, first, last, members, rows):
         lists[k, LIST_END] = at
 
 
-@kernel(void(OUT[int32]))
-def count_up(rows):
-    """0, 1, 2 ..."""
-    for i in range(len(rows)):
-        rows[i] = i
-
-
 @inline
 def _goes_left(row, bits, left_bit):
     return uint64(((bits[row >> _6] >> (row & _63)) & _1) == uint64(left_bit))

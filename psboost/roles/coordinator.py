@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -192,7 +192,6 @@ class Coordinator(Role):
     def _apply(self, tree: int, level: int, splits: Splits, proposals: list[ProposeSplits]) -> None:
         """Tells all roles of the splits."""
         job = self._job
-        message = ApplySplits(tree=tree, level=level, fields=splits.fields, last=splits.last)
         living: list[list[np.ndarray]] = [[] for _ in range(job.n_feature_shards)]
         if len(splits.fields) > 0 and not splits.last and job.merges:
             for server, ranges, proposal in zip(job.servers, self._dealing.ranges_of_servers, proposals, strict=True):
@@ -201,11 +200,12 @@ class Coordinator(Role):
                 for (c, _), of_range in zip(ranges, proposal.living, strict=True):
                     living[c].append(of_range)
         for c, of_shard in enumerate(living):
-            to_shard = replace(message, living=tuple(of_shard))
-            for worker in job.workers_of_features(c):
+            to_shard = ApplySplits(tree=tree, level=level, fields=splits.fields, last=splits.last, living=tuple(of_shard))
+            for worker in job.workers[c :: job.n_feature_shards]:
                 self.send(worker, to_shard)
+        to_servers = ApplySplits(tree=tree, level=level, fields=splits.fields, last=splits.last)
         for server in job.servers:
-            self.send(server, message)
+            self.send(server, to_servers)
 
     def _tree(
         self, growth: Growth, root_sums: np.ndarray, leaves: np.ndarray, values: np.ndarray, steps: Steps

@@ -1,6 +1,7 @@
 """Knows what a training or prediction run is asked to do; does not know who does it, or where."""
 
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 
 from psboost.boosting.fixed_point import Steps, bits_for, steps_for
 from psboost.boosting.losses import LOSSES, Bounds
@@ -35,12 +36,12 @@ class Grid:
     n_feature_shards: int
     n_servers: int
 
-    @property
+    @cached_property
     def workers(self) -> list[str]:
         shards = range(self.n_feature_shards)
         return [worker_name(r, c) for r in range(self.n_row_shards) for c in shards]
 
-    @property
+    @cached_property
     def servers(self) -> list[str]:
         return [server_name(s) for s in range(self.n_servers)]
 

@@ -202,7 +202,10 @@ def _shaped(data: bytes | memoryview, dtype: np.dtype, shape: list) -> np.ndarra
 
 
 def _are_lengths(shape: list) -> bool:
-    return all(type(length) is int and length >= 0 for length in shape)
+    for length in shape:  # noqa: SIM110 - a generator takes longer than what it does
+        if type(length) is not int or length < 0:
+            return False
+    return True
 
 
 def _empty(dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:

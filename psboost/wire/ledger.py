@@ -16,8 +16,11 @@ _Sums = dict[str, list[int]]  # messages, payload, wire, by name
 
 def measure(frames: Frames) -> tuple[int, int]:
     """(payload, wire) of one encoded message."""
-    sizes = [frame.nbytes if isinstance(frame, memoryview) else len(frame) for frame in frames]
-    return frames.payload, sum(size + (2 if size <= 255 else 9) for size in sizes)
+    wire = 0
+    for frame in frames:
+        size = frame.nbytes if isinstance(frame, memoryview) else len(frame)
+        wire += size + (2 if size <= 255 else 9)
+    return frames.payload, wire
 
 
 class Ledger:

@@ -209,13 +209,6 @@ def test_lists_are_split_and_numbered(kernels, shard, default_is_left):
 
 
 @WAYS
-def test_count_up(kernels):
-    rows = np.empty(3, np.int32)
-    kernels.count_up(rows)
-    assert rows.tolist() == [0, 1, 2]
-
-
-@WAYS
 def test_add_values(kernels):
     margins = np.array([0.1, 0.2, 0.3], np.float32)
     kernels.add_values(np.array([4, 0, 4], np.int32), np.array([0, 9, 9, 9, 0.7], np.float32), margins)
