@@ -15,6 +15,7 @@ from psboost.data.block import Block, DenseBlock
 from psboost.kernels import dense as dense_kernels
 from psboost.kernels import histograms as kernels
 from psboost.kernels import node_builds
+from psboost.kernels.tiles import build_by_tiles
 
 
 class _Accumulators:
@@ -253,10 +254,25 @@ class SparseBuilder(HistogramBuilder):
         return self._most
 
     def sum(self, node, packed):
-        *of_block, acc = self._to_build(node, packed)
-        node_builds.sum_node(*of_block, acc)
+        """As kernels.node_builds builds each of a level's nodes: once more, for a kernel of its own takes seconds to
+        compile."""
+        *_, values, acc = self._to_build(node, packed)
+        [total], [[begin, end]] = node.totals.tolist(), node.spans.tolist()
+        total, own, n_rows = Total(*total), node.rows[begin:end], len(self._indptr) - 1
+        slots = acc[: self._n_bins << total.needs_pairs]
+        if node_builds.prefers_bins(len(own), n_rows, len(self._bins), self._n_bins):
+            if len(own) == n_rows:
+                build_by_tiles(*self._postings, packed, total.needs_pairs, slots)
+            else:
+                values[own] = packed[own]
+                build_by_tiles(*self._postings, values, total.needs_pairs, slots)
+                values[own] = 0
+        else:
+            is_short = len(self._bins) <= kernels.SHORT * n_rows
+            build = kernels.build_pairs if total.needs_pairs else kernels.build_short if is_short else kernels.build
+            build(self._indptr, self._bins, own, packed, slots)
         self._dirty = acc
-        return NodeSums(acc, Total(*node.totals[0].tolist()))
+        return NodeSums(acc, total)
 
     def share_out(self, k, nodes, packed, memory, used, splits, least, open_):
         return node_builds.share_nodes(*self._to_build(nodes, packed), memory, used, *splits, k, least, open_)

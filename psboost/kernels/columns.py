@@ -3,7 +3,8 @@
 import numpy as np
 
 from psboost.kernels.cells import does_count
-from psboost.kernels.compile import IN, OUT, boolean, float32, int32, int64, kernel, void
+from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, int64, kernel, void
+from psboost.kernels.fills import fill
 
 _LONG = 256  # values: so many are sorted in less time than they are looked up
 _NEW = 64  # distinct values among the first 2 * _NEW: most others will be new, too
@@ -100,6 +101,22 @@ def prefix_ends(offsets, rows, n_count_rows, ends):
         ends[f] = begin
 
 
+@inline
+def _sort(values, begin, end):
+    """Sorts values[begin:end], a few thousand at most, in place (Shell; gaps by Knuth)."""
+    gap = 1
+    while 3 * gap + 1 < end - begin:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(begin + gap, end):
+            value, at = values[i], i
+            while at - gap >= begin and values[at - gap] > value:
+                values[at] = values[at - gap]
+                at -= gap
+            values[at] = value
+        gap //= 3
+
+
 @kernel(void(IN[int64], IN[int64], IN[float32], int64, OUT[int64], OUT[float32], OUT[int64], OUT[int64]))
 def find_runs(starts, ends, values, limit, run_offsets, run_values, run_counts, n_missing):
     """The distinct values of each column with their counts, for columns of at most `limit` distinct values.
@@ -118,8 +135,9 @@ def find_runs(starts, ends, values, limit, run_offsets, run_values, run_counts, 
         log_size += 1
     mask = np.int64((1 << log_size) - 1)
     keys = np.empty(mask + 1, np.uint32)
-    tallies = np.zeros(mask + 1, np.int64)
-    owner = np.full(mask + 1, -1, np.int64)
+    tallies = np.empty(mask + 1, np.int64)
+    owner = np.empty(mask + 1, np.int64)
+    fill(owner, -1)
     bits = values.view(np.uint32)
     run_bits = run_values.view(np.uint32)
     factor = np.uint64(2654435769)
@@ -163,8 +181,7 @@ def find_runs(starts, ends, values, limit, run_offsets, run_values, run_counts, 
                 for i in range(starts[f], end):
                     missing += np.isnan(values[i])
             else:
-                found = run_values[written : written + n_distinct].copy()
-                run_values[written : written + n_distinct] = found[np.argsort(found, kind="mergesort")]
+                _sort(run_values, written, written + n_distinct)
                 for run in range(written, written + n_distinct):
                     slot = np.int64((np.uint64(run_bits[run]) * factor) >> shift) & mask
                     while keys[slot] != run_bits[run] or owner[slot] != f:

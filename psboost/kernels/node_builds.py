@@ -11,6 +11,7 @@ They are written over ranges of features, each into a part of the same arrays:
 
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, uint8, uint64, void
+from psboost.kernels.fills import fill
 from psboost.kernels.histograms import SHORT, build, build_pairs, build_short, clear, mark_bins, read
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
@@ -141,18 +142,22 @@ def extract_node(
     return True
 
 
+@kernel(boolean(int64, int64, int64, int64))
+def prefers_bins(n_own, n_rows, n_stored, n_bins):
+    """Whether n_own of n_rows rows, which store n_stored values, are added up in less time by all bins' rows than by the
+    rows' bins: the first reads what all rows add, which mostly is in the cache, in about 1 ns a value; the second adds to
+    slots all over the accumulator, in the same time if these are few, and else in about four times as much.
+    """
+    about = n_own * n_stored // max(1, n_rows)
+    return about * (1 if n_bins < _FEW_BINS else 4) >= n_stored
+
+
 @inline
 def _build(indptr, row_bins, posting_offsets, posting_rows, tiles, own, packed, pairs, values, slots):
     """The sums of the rows `own` in slots that are 0; `values` are 0 before and after. Returns how many slots may be filled
-    now, about.
-
-    It goes through all bins' rows where that is quicker than through the rows' bins: the first reads the sums of all rows,
-    which mostly are in the cache, in about 1 ns a value; the second adds to slots all over the accumulator, in the same time
-    if these are few, and else in about four times as much.
-    """
+    now, about."""
     n_rows, n_stored, n_bins = len(indptr) - 1, len(row_bins), len(posting_offsets) - 1
-    about = len(own) * n_stored // max(1, n_rows)
-    by_bins = about * (1 if n_bins < _FEW_BINS else 4) >= n_stored
+    by_bins = prefers_bins(len(own), n_rows, n_stored, n_bins)
     if by_bins and len(own) == n_rows:
         build_by_tiles(posting_offsets, posting_rows, tiles, packed, pairs, slots)
     elif by_bins:
@@ -167,7 +172,7 @@ def _build(indptr, row_bins, posting_offsets, posting_rows, tiles, own, packed, 
         build_short(indptr, row_bins, own, packed, slots)
     else:
         build(indptr, row_bins, own, packed, slots)
-    return n_bins if by_bins else about
+    return n_bins if by_bins else len(own) * n_stored // max(1, n_rows)
 
 
 @inline
@@ -183,23 +188,6 @@ def _clear_marked(marks, pairs, acc):
             acc[b] = 0
             word &= word - _1
         marks[w] = _0
-
-
-@kernel(
-    [
-        void(
-            *held, *_BLOCK, IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[width], OUT[int64],
-        )
-        for held in ROW_BINS
-        for width in WIDTHS
-    ]
-)  # fmt: skip
-def sum_node(indptr, row_bins, posting_offsets, posting_rows, tiles, bin_offsets, rows, spans, sums, packed, values, acc):
-    """The sums of the first node, in `acc`, which was all 0 and has to be so again before more nodes are built."""
-    pairs = needs_pairs(sums[0, SIZE], sums[0, HESS])
-    slots = acc[: int64(bin_offsets[-1]) << int64(pairs)]
-    own = rows[spans[0, 0] : spans[0, 1]]
-    _build(indptr, row_bins, posting_offsets, posting_rows, tiles, own, packed, pairs, values, slots)
 
 
 @kernel(
@@ -243,7 +231,7 @@ def build_nodes(
         if marked:
             _clear_marked(marks, pairs, slots)
         else:
-            slots[:] = 0
+            fill(slots, 0)
         i += 1
     return int64(i)
 
@@ -274,7 +262,7 @@ def share_nodes(
         if 16 * n_filled < n_bins:
             clear(indptr, row_bins, own, 1 + int64(pairs), slots)
         else:
-            slots[:] = 0
+            fill(slots, 0)
         if done != i + 1:
             return done
     return int64(len(spans))

@@ -19,6 +19,7 @@ from psboost.kernels.compile import (
     uint64,
     void,
 )
+from psboost.kernels.fills import fill
 from psboost.kernels.histograms import read
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import GRAD, HESS, PAIRS, histogram_of
@@ -245,7 +246,7 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, can
     """
     total_grad, total_hess = node_sums[0], node_sums[1]
     parent_score = _score(float64(total_grad), float64(total_hess), rule)
-    best[:] = 0
+    fill(best, 0)
     best[FEATURE] = -1
     best_gain[0] = rule[MIN_GAIN]
     # In whole steps nothing has to be scaled for each candidate; steps are powers of two, so this is exact.
@@ -318,7 +319,7 @@ def find_splits(
             feature = uint64(best[LOCAL])
             best[SHARD], best[LOCAL] = shards[feature], locals_[feature]
         else:
-            best[:] = 0
+            fill(best, 0)
             best[FEATURE], gains[i] = -1, -np.inf
         best[NODE_GRAD], best[NODE_HESS] = node_sums[0], node_sums[1]
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from psboost.kernels.binning import exact_ranks, pick_even
 from psboost.kernels.compile import IN, IN2, OUT, OUT2, float32, inline, int32, int64, kernel, uint32, void
+from psboost.kernels.fills import copy, fill
 
 _SIGN = np.uint32(0x80000000)
 _ALL = np.uint32(0xFFFFFFFF)
@@ -78,11 +79,12 @@ def sort_columns(offsets, rows, values):
             ascends &= i == 0 or keys[i - 1] <= keys[i]
         if ascends:
             continue
-        held[:n] = rows[begin : begin + n]
+        copy(rows, begin, n, held, 0)
         if n <= _FEW:
             _insert(keys, held, n)
         else:
-            counts[:] = 0
+            for k in range(4):
+                fill(counts[k], 0)
             for i in range(n):
                 for k in range(4):
                     counts[k, (keys[i] >> uint32(8 * k)) & uint32(255)] += 1
@@ -133,9 +135,9 @@ def weigh_columns(offsets, rows, values, weights, most, run_offsets, run_values,
                 n += 1
         missing[f] = of_nan
         if n <= most:
-            run_values[written : written + n] = found[:n]
-            run_weights[written : written + n] = weighed[:n]
-            run_gaps[written : written + n] = 0
+            copy(found, 0, n, run_values, written)
+            copy(weighed, 0, n, run_weights, written)
+            fill(run_gaps[written : written + n], 0)
             written += n
         else:
             exact_ranks(weighed, 0, n, least, greatest)
