@@ -25,11 +25,22 @@ def measure(arguments) -> Iterator[Figure]:
         ways = datasets.prepare(shape, arguments)
         rounds = arguments.rounds
         jobs = {("psboost", n): peers.training("psboost", ways[GIVEN], n, rounds) for n in (1, 2)}
-        jobs |= {(way, n): peers.training("xgboost", ways[way], n, rounds) for way in ways for n in (1, 2)}
+        if {"training", "binning", "memory"} & set(arguments.only):
+            jobs |= {(way, n): peers.training("xgboost", ways[way], n, rounds) for way in ways for n in (1, 2)}
         results = peers.in_turns(jobs, arguments.repeats)
-        for figure in _figures(shape, ways, results):
+        if "scaling" in arguments.only:
+            yield _scaling(shape, results)
+        for figure in _figures(shape, ways, results) if len(jobs) > 2 else ():
             if figure.measure in arguments.only:
                 yield figure
+
+
+def _scaling(shape: str, results: dict) -> Figure:
+    one, two = ([a_tree(result, 0) for result in results["psboost", threads]] for threads in (1, 2))
+    return Figure(
+        "scaling", shape, "psboost, 1 thread", 2, statistics.median(one), "s a tree", **compare(two, one),
+        asked=SCALING, repeats=len(one),
+    )  # fmt: skip
 
 
 def _figures(shape: str, ways: dict, results: dict) -> Iterator[Figure]:
@@ -38,11 +49,6 @@ def _figures(shape: str, ways: dict, results: dict) -> Iterator[Figure]:
         yield from _beside("training", shape, threads, ways, results, lambda r, c=clock: a_tree(r, c), f"{unit} a tree")
         yield from _beside("binning", shape, threads, ways, results, lambda r, c=clock: r["binned"][c], unit)
         yield from _beside("memory", shape, threads, ways, results, lambda r: r["peak"] / 1e6, "MB")
-    one, two = ([a_tree(result, 0) for result in results["psboost", threads]] for threads in (1, 2))
-    yield Figure(
-        "scaling", shape, "psboost, 1 thread", 2, statistics.median(one), "s a tree", **compare(two, one),
-        asked=SCALING, repeats=len(one),
-    )  # fmt: skip
 
 
 def _beside(name: str, shape: str, threads: int, ways, results, value_of, unit: str) -> Iterator[Figure]:
