@@ -10,7 +10,7 @@ from psboost.data.columns import ColumnsBuilder, DenseColumns, stack_columns, to
 from psboost.errors import DataError
 from psboost.kernels import columns as kernels
 from tests.naive import binning as naive
-from tests.plain import both_ways
+from tests.plain import as_python, both_ways
 
 VALUES = st.one_of(
     st.sampled_from([1.0, -1.0, 0.5, 2.0, float("nan"), float("inf"), 3.4028234663852886e38]),
@@ -51,11 +51,12 @@ def test_column_kernels_as_plain_python(data):
     indptr, features, values = arrays(rows)
     expected = to_columns([(indptr, features, values)], n_features)
     offsets = np.zeros(n_features + 1, np.int64)
-    kernels.count_features.py_func(features, offsets[1:])
+    plain = as_python(kernels)
+    plain.count_features(features, offsets[1:])
     np.cumsum(offsets, out=offsets)
     got_rows, got_values = np.empty(len(features), np.int32), np.empty(len(features), np.float32)
     cursors = offsets[:-1].copy()
-    assert kernels.scatter_columns.py_func(indptr, features, values, True, True, 0, cursors, got_rows, got_values)
+    assert plain.scatter_columns(indptr, features, values, True, True, 0, cursors, got_rows, got_values)
     np.testing.assert_array_equal(cursors, offsets[1:])
     np.testing.assert_array_equal(offsets, expected.offsets)
     np.testing.assert_array_equal(got_rows, expected.rows)
@@ -103,7 +104,7 @@ def test_other_rows_than_were_counted_are_refused(n_rows, features):
         build()
 
 
-@pytest.mark.parametrize("run", [kernels.prefix_ends, kernels.prefix_ends.py_func])
+@pytest.mark.parametrize("run", [kernels.prefix_ends, as_python(kernels).prefix_ends])
 @given(data=csr(), n_count_rows=st.integers(0, 9))
 def test_prefix_ends(run, data, n_count_rows):
     rows, n_features = data
@@ -114,7 +115,7 @@ def test_prefix_ends(run, data, n_count_rows):
     assert (ends - columns.offsets[:-1]).tolist() == [len(column) for column in counted]
 
 
-@pytest.mark.parametrize("run", [kernels.find_runs, kernels.find_runs.py_func])
+@pytest.mark.parametrize("run", [kernels.find_runs, as_python(kernels).find_runs])
 @given(columns=st.lists(st.lists(VALUES, max_size=12), max_size=5), limit=st.integers(2, 6))
 def test_find_runs(run, columns, limit):
     lengths = np.array([len(column) for column in columns], np.int64)
@@ -130,6 +131,19 @@ def test_find_runs(run, columns, limit):
         got = list(zip(run_values[held].tolist(), run_counts[held].tolist(), strict=True))
         assert got == (runs if len(runs) <= limit else [])
         assert n_missing[f] == missing
+
+
+@pytest.mark.parametrize("n", [2, 14, 41, 1000])
+def test_many_runs_come_in_order(n):
+    """The first values are alike: a long column that begins with new ones is left to others."""
+    runs = np.random.default_rng(n).permutation(np.arange(n, dtype=np.float32) - n // 2)
+    values = np.concatenate([np.repeat(runs[0], 200), runs, runs])
+    offsets, n_missing = np.empty(2, np.int64), np.empty(1, np.int64)
+    run_values, run_counts = np.empty(n, np.float32), np.empty(n, np.int64)
+    kernels.find_runs(np.array([0]), np.array([len(values)]), values, n, offsets, run_values, run_counts, n_missing)
+    assert (offsets.tolist(), n_missing.tolist()) == ([0, n], [0])
+    assert run_values.tolist() == sorted(runs.tolist())
+    assert run_counts.tolist() == [202 if value == runs[0] else 2 for value in run_values]
 
 
 @pytest.mark.parametrize(

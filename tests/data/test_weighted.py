@@ -14,6 +14,7 @@ from psboost.data.weighted import Summaries, count, weigh
 from psboost.errors import DataError, ProtocolError
 from psboost.kernels import summaries as kernels
 from tests.naive import summaries as naive
+from tests.plain import as_python
 
 VALUES = st.one_of(
     st.sampled_from([-1.0, 0.0, 0.5, 2.0, float("nan"), float("inf"), float("-inf"), 3.4028234663852886e38]),
@@ -68,14 +69,14 @@ def cuts_of(sketches, max_bin=4, zero_as_missing=True):
 # --- the kernels, beside their slow twins
 
 
-@pytest.mark.parametrize("run", [kernels.sort_columns, kernels.sort_columns.py_func])
+@pytest.mark.parametrize("run", [kernels.sort_columns, as_python(kernels).sort_columns])
 @settings(deadline=None)
 @given(lists=COLUMNS)
 def test_sort_columns(run, lists):
     check_sorted(run, lists)
 
 
-@pytest.mark.parametrize("run", [kernels.sort_columns, kernels.sort_columns.py_func])
+@pytest.mark.parametrize("run", [kernels.sort_columns, as_python(kernels).sort_columns])
 @pytest.mark.parametrize("values", ["random", "few", "close", "descending", "nan"])
 def test_sort_long_columns(run, values):
     """By their bytes, of which some are the same in all values."""
@@ -101,7 +102,7 @@ def check_sorted(run, lists):
         np.testing.assert_array_equal(values[held], np.array([value for _, value in expected], np.float32))
 
 
-@pytest.mark.parametrize("run", [kernels.weigh_columns, kernels.weigh_columns.py_func])
+@pytest.mark.parametrize("run", [kernels.weigh_columns, as_python(kernels).weigh_columns])
 @settings(deadline=None)
 @given(lists=COLUMNS, weights=st.lists(WEIGHTS, min_size=12, max_size=12), most=st.integers(2, 6))
 def test_weigh_columns(run, lists, weights, most):
@@ -118,7 +119,7 @@ def test_weigh_columns(run, lists, weights, most):
         assert missing[f] == of_nan
 
 
-@pytest.mark.parametrize("run", [kernels.count_columns, kernels.count_columns.py_func])
+@pytest.mark.parametrize("run", [kernels.count_columns, as_python(kernels).count_columns])
 @settings(deadline=None)
 @given(lists=COLUMNS, most=st.integers(2, 6))
 def test_count_columns(run, lists, most):
