@@ -33,7 +33,7 @@ def train_in_processes(
     on_join: Callable[[str, int], None] | None = None,
     on_wait: Callable[[], None] | None = None,
 ) -> tuple[Training, dict[str, Costs]]:
-    """Trains with the coordinator in this process and every other role in one of its own.
+    """Trains with the coordinator in this process and every other role in another one.
 
     With `rendezvous`, others start the servers and workers, and the coordinator listens there; without, they are started
     here. `on_join` and `on_wait` as in run_cluster.
@@ -71,7 +71,7 @@ def train_in_processes(
 def predict_in_processes(
     grid: Grid, data: DataInput, model: str, *, transport: str, on_join=None
 ) -> tuple[np.ndarray, dict[str, Costs]]:
-    """Predicts with every role but the coordinator in a process; `model`: the path of the forest's file.
+    """Predicts with every role but the coordinator in another process; `model`: the path of the forest's file.
 
     Returns margins (float32, n_rows), and what it cost.
     """
