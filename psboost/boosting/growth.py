@@ -25,7 +25,9 @@ class Frontier:
 
     def positions(self, splits: np.ndarray) -> np.ndarray:
         """int64: where in `open` the nodes of these splits (kernels.splits) stand. ProtocolError for one that does not, or
-        twice, or behind a later one."""
+        twice, or behind a later one, or if these are no splits."""
+        if splits.ndim != 2 or splits.shape[1] != kernels.N_SPLIT:
+            raise ProtocolError(f"splits of shape {splits.shape}, expected (n, {kernels.N_SPLIT})")
         positions = np.empty(len(splits), np.int64)
         if not kernels.find_positions(splits, self.open.start, len(self.open), positions):
             nodes = splits[:, kernels.NODE].tolist()

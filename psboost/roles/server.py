@@ -117,10 +117,12 @@ class Server(Role):
         while True:
             yield from self._propose(tree, level)
             [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
-            if len(splits.fields) == 0 or splits.last:
+            fields = splits.fields
+            positions = frontier.positions(fields)
+            if len(fields) == 0 or splits.last:
                 return
-            self._finder.apply(frontier.positions(splits.fields), splits.fields[:, BUILD_LEFT])
-            frontier = frontier.split(len(splits.fields))
+            self._finder.apply(positions, fields[:, BUILD_LEFT])
+            frontier = frontier.split(len(fields))
             level += 1
 
     def _propose(self, tree: int, level: int):

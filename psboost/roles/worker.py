@@ -22,9 +22,9 @@ from psboost.data.cut_points import CutPoints
 from psboost.data.rows import Counts, Held
 from psboost.data.sketches import Sketches
 from psboost.data.source import Source
-from psboost.errors import DataError, ProtocolError
+from psboost.errors import DataError
 from psboost.kernels import routing as routing_kernels
-from psboost.kernels.splits import N_SPLIT, NODE, SHARD
+from psboost.kernels.splits import NODE, SHARD
 from psboost.roles.job import Job
 from psboost.roles.part import AnySplits, Part
 from psboost.roles.role import COORDINATOR, Role, worker_name
@@ -252,11 +252,9 @@ class Worker(Role):
         while True:
             splits = yield from self._find_splits(tree, level, frontier, built)
             fields = splits.fields
-            if fields.ndim != 2 or fields.shape[1] != N_SPLIT:
-                raise ProtocolError(f"splits of shape {fields.shape}, expected (n, {N_SPLIT})")
+            positions = frontier.positions(fields)
             if len(fields) == 0:
                 break
-            positions = frontier.positions(fields)
             bits, clear = yield from self._route(tree, level, splits)
             with self.stage("route"):
                 self._partition.split(fields, bits, last=splits.last, fill=clear)
