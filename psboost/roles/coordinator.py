@@ -201,7 +201,7 @@ class Coordinator(Role):
                     living[c].append(of_range)
         for c, of_shard in enumerate(living):
             to_shard = ApplySplits(tree=tree, level=level, fields=splits.fields, last=splits.last, living=tuple(of_shard))
-            for worker in job.workers[c :: job.n_feature_shards]:
+            for worker in job.workers_of_features(c):
                 self.send(worker, to_shard)
         to_servers = ApplySplits(tree=tree, level=level, fields=splits.fields, last=splits.last)
         for server in job.servers:

@@ -46,7 +46,7 @@ class Grid:
         return [server_name(s) for s in range(self.n_servers)]
 
     def workers_of_features(self, feature_shard: int) -> list[str]:
-        return [worker_name(r, feature_shard) for r in range(self.n_row_shards)]
+        return self.workers[feature_shard :: self.n_feature_shards]
 
     def servers_of_features(self, feature_shard: int) -> dict[int, int]:
         """The servers that own features of a shard, by number, and which part of it each is to own, in S-ths.
