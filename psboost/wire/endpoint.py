@@ -63,7 +63,7 @@ class Endpoint:
         self._patience = -1  # ms, the listener's
         self._small: tuple[Message, Encoded] | None = None  # what was sent last, if its arrays are small
         self._alone = neighbours is None
-        self._neighbours = neighbours or Neighbours()
+        self._neighbours = neighbours or Neighbours(alone=True)
         self.rename(name, run, incarnation)
         if bind is not None:
             try:
@@ -229,9 +229,11 @@ class Neighbours:
     Bytes are counted as if they did not. To be closed, as a context manager does, when all of them are.
     """
 
-    def __init__(self):
+    def __init__(self, *, alone: bool = False):
+        """`alone`: for one endpoint; more may need many sockets, room for which takes memory."""
         self.context = zmq.Context()
-        self.context.set(zmq.MAX_SOCKETS, self.context.get(zmq.SOCKET_LIMIT))
+        if not alone:
+            self.context.set(zmq.MAX_SOCKETS, self.context.get(zmq.SOCKET_LIMIT))
         self._doors: dict[str, str] = {}  # inproc://, by address
 
     def moved_in(self, address: str, listener: zmq.Socket) -> None:
