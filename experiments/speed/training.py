@@ -25,14 +25,14 @@ def measure(arguments) -> Iterator[Figure]:
         ways = datasets.prepare(shape, arguments)
         rounds = arguments.rounds
         jobs = {("psboost", n): peers.training("psboost", ways[GIVEN], n, rounds) for n in (1, 2)}
-        if {"training", "binning", "memory"} & set(arguments.only):
+        beside_peers = set(MEASURES) & set(arguments.only) - {"scaling"}
+        if beside_peers:
             jobs |= {(way, n): peers.training("xgboost", ways[way], n, rounds) for way in ways for n in (1, 2)}
         results = peers.in_turns(jobs, arguments.repeats)
         if "scaling" in arguments.only:
             yield _scaling(shape, results)
-        for figure in _figures(shape, ways, results) if len(jobs) > 2 else ():
-            if figure.measure in arguments.only:
-                yield figure
+        if beside_peers:
+            yield from (figure for figure in _figures(shape, ways, results) if figure.measure in beside_peers)
 
 
 def _scaling(shape: str, results: dict) -> Figure:
