@@ -190,7 +190,7 @@ class Coordinator(Role):
         return len(leaves)
 
     def _apply(self, tree: int, level: int, splits: Splits, proposals: list[ProposeSplits]) -> None:
-        """Tells all roles of the splits."""
+        """Tells all roles of the splits that have something to do for them."""
         job = self._job
         living: list[list[np.ndarray]] = [[] for _ in range(job.n_feature_shards)]
         if len(splits.fields) > 0 and not splits.last and job.merges:
@@ -203,9 +203,10 @@ class Coordinator(Role):
             to_shard = ApplySplits(tree=tree, level=level, fields=splits.fields, last=splits.last, living=tuple(of_shard))
             for worker in job.workers_of_features(c):
                 self.send(worker, to_shard)
-        to_servers = ApplySplits(tree=tree, level=level, fields=splits.fields, last=splits.last)
-        for server in job.servers:
-            self.send(server, to_servers)
+        if not job.is_last(level):
+            to_servers = ApplySplits(tree=tree, level=level, fields=splits.fields, last=splits.last)
+            for server in job.servers:
+                self.send(server, to_servers)
 
     def _tree(
         self, growth: Growth, root_sums: np.ndarray, leaves: np.ndarray, values: np.ndarray, steps: Steps

@@ -116,6 +116,8 @@ class Server(Role):
         frontier, level = Frontier.root(), 0
         while True:
             yield from self._propose(tree, level)
+            if job.is_last(level):
+                return
             [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
             fields = splits.fields
             positions = frontier.positions(fields)

@@ -129,6 +129,8 @@ def test_who_sends_what_to_whom(grid, servers):
         for kind in (PushSketches, PushHistograms):
             pairs = {(s, r) for s, r, m in sent if type(m) is kind}
             assert pairs == {(w, s) for s in job.servers for w in job.workers_of_server(int(s.split()[1]))}
+        told = {r for s, r, m in sent if type(m) is ApplySplits and job.is_last(m.level)}
+        assert told == set(job.workers)
 
 
 @pytest.mark.parametrize("dense", [False, True])
