@@ -258,8 +258,10 @@ _LAYOUTS = {kind: _layout(kind) for kind in ALL_KINDS.values()}
 _KINDS = list(ALL_KINDS.values())
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 
-# a digest of forms and of all kinds and fields, so that peers of different versions notice
-_FORMS = ["small arrays in the header", "marks of pairs in parts", "by range of the sender's shard"]
+# a digest of forms, of who is told what, and of all kinds and fields, so that peers of different versions notice
+_FORMS = [
+    "small arrays in the header", "marks of pairs in parts", "by range of the sender's shard", "no last splits for servers",
+]  # fmt: skip
 _SPELLED = repr(_FORMS + [(kind.__name__, list(get_type_hints(kind).items())) for kind in _KINDS])
 PROTOCOL_VERSION = zlib.crc32(_SPELLED.encode()) & 0xFFFF
 

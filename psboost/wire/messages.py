@@ -247,8 +247,8 @@ class ProposeSplits(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ApplySplits(Message):
-    """coordinator -> all (ring: nobody), once a level: the splits to make, in order of nodes; none: the tree is grown. Servers
-    need none of the last level that max_depth allows.
+    """coordinator -> all (ring: nobody), once a level: the splits to make, in order of nodes; none: the tree is grown.
+    Servers need none of the last level that max_depth allows.
 
     `fields` (int32, n x 7): the node; as in ProposeSplits the feature shard, the feature's number in it, bin, default_left;
     unstored_left: a cell that is not stored goes left, so the left child is the default child; build_left: the left child is
