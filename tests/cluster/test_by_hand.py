@@ -1,6 +1,7 @@
 """Knows what a person sees who starts coordinator, servers and workers one by one; does not know trees."""
 
 import os
+import random
 import signal
 import socket
 import time
@@ -156,14 +157,23 @@ def test_launch_local_has_the_coordinators_exit_code(tmp_path):
     assert f"psboost coordinator: {tmp_path}/bad.svm:2:" in command.stderr
 
 
+def free_port():
+    """Not one that the system gives to whoever asks for any: another test might, before it is listened at."""
+    while True:
+        try:
+            with socket.create_server(("127.0.0.1", random.randrange(10_000, 30_000))) as probe:
+                return probe.getsockname()[1]
+        except OSError:
+            continue
+
+
 def test_launch_hosts(tmp_path, data, expected):
     """With a stand-in for ssh, which runs what the remote shell would; three workers of four are on the second host."""
     (tmp_path / "hosts").write_text("127.0.0.1 # the first\nlocalhost 2\n")
     ssh = tmp_path / "ssh"
     ssh.write_text('#!/bin/sh\necho "$1" >>hosts-used\nshift\nexec sh -c "$*"\n')
     ssh.chmod(0o755)
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     command = run_command(
         tmp_path, tmp_path / "hosts", "--port", port, data, "--model", tmp_path / "m.json", *FEW[:2], "--grid", "2x2",
         command=[SCRIPTS / "launch_hosts"], PYTHONWARNINGS="", PSBOOST_SSH=str(ssh),
