@@ -203,8 +203,8 @@ class Coordinator(Role):
             to_shard = ApplySplits(tree=tree, level=level, fields=splits.fields, last=splits.last, living=tuple(of_shard))
             for worker in job.workers_of_features(c):
                 self.send(worker, to_shard)
-        if not job.is_last(level):
-            to_servers = ApplySplits(tree=tree, level=level, fields=splits.fields, last=splits.last)
+        if not splits.last:
+            to_servers = ApplySplits(tree=tree, level=level, fields=splits.fields, last=False)
             for server in job.servers:
                 self.send(server, to_servers)
 

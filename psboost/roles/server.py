@@ -121,7 +121,7 @@ class Server(Role):
             [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
             fields = splits.fields
             positions = frontier.positions(fields)
-            if len(fields) == 0 or splits.last:
+            if len(fields) == 0:
                 return
             self._finder.apply(positions, fields[:, BUILD_LEFT])
             frontier = frontier.split(len(fields))
