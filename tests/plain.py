@@ -1,10 +1,12 @@
-"""Runs compiled kernels as the plain Python that they are written in; knows no kernel."""
+"""Runs kernels as the plain Python that they are written in, and helpers as kernels; knows none of them."""
 
 import sys
 import types
 from functools import cache
 
 import numpy as np
+
+from psboost.kernels.compile import numba
 
 
 @cache
@@ -35,3 +37,9 @@ def _quiet(function):
 def both_ways(module):
     """Parameters for pytest: the kernels of `module`, compiled and as plain Python."""
     return [module, as_python(module)]
+
+
+@cache
+def as_kernel(helper):
+    """What a helper is in the kernels that it is compiled into; by itself it is plain Python."""
+    return numba.njit(error_model="numpy")(lambda *args: helper(*args))

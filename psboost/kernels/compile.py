@@ -7,12 +7,21 @@ read-only array; when it is first called, unless `prepare` did it before:
     def build(bins, packed, acc): ...
 
 `IN[t]` is a C-contiguous 1-d array that the kernel reads (read-only arrays fit), `OUT[t]` one that it changes.
+
+numba would optimise each kernel and helper three times, and again in each of its callers. Here a kernel that calls another
+calls it where it is, as C would; a helper is optimised in its callers only, and these as a whole. That takes two thirds of
+the time. What is called must then be there under the same name in every process that loads the caller from the cache, so a
+kernel is loaded after those that it calls, and its name holds the line that it starts at, not the order of compiling.
 """
+
+import inspect
 
 import numba
 from llvmlite import binding
 from numba import boolean, float32, float64, int8, int32, int64, types, uint8, uint16, uint32, uint64, void
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 from numba.core.runtime import rtsys
@@ -35,11 +44,55 @@ IN2 = {scalar: types.Array(scalar, 2, "C", readonly=True) for scalar in _SCALARS
 OUT2 = {scalar: types.Array(scalar, 2, "C") for scalar in _SCALARS}
 
 
+_OPTIONS = {"nopython": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+
+
+class _KernelLibrary(JITCodeLibrary):
+    """The code of a kernel: numba's, but optimised once, with all that it holds."""
+
+    def _optimize_functions(self, ll_module):
+        ll_module.data_layout = self._codegen._data_layout
+
+    def serialize_using_object_code(self):
+        """What the cache keeps: without the bitcode, of which no caller makes code of its own."""
+        return self.name, "object", (self._get_compiled_object(), _NO_BITCODE)
+
+
+class _HelperLibrary(_KernelLibrary):
+    """The code of a helper, which its callers optimise and make machine code of."""
+
+    def _optimize_final_module(self):
+        pass
+
+    def _finalize_final_module(self):
+        self._finalized = True
+
+
+class _KernelCompiler(Compiler):
+    """numba's, with a library of ours."""
+
+    def compile_extra(self, func):
+        self.state.library = _KernelLibrary(self.state.targetctx.codegen(), func.__qualname__)
+        self.state.library.enable_object_caching()
+        return super().compile_extra(func)
+
+    def _compile_bytecode(self):
+        self.state.func_id.unique_id = self.state.func_id.firstlineno
+        return super()._compile_bytecode()
+
+
+class _HelperCompiler(Compiler):
+    def compile_extra(self, func):
+        self.state.library = _HelperLibrary(self.state.targetctx.codegen(), func.__qualname__)
+        self.state.flags.no_compile = True
+        return super().compile_extra(func)
+
+
 class Kernel(CPUDispatcher):
     """A function compiled for its declared signatures, when it is first called: loaded, if the cache has it."""
 
     def __init__(self, function, declared: list):
-        super().__init__(function, targetoptions={"nopython": True, "nogil": True, "error_model": "numpy"})
+        super().__init__(function, targetoptions=_OPTIONS, pipeline_class=_KernelCompiler)
         self._declared = declared
         self._cache = _Cache(function)
 
@@ -47,38 +100,58 @@ class Kernel(CPUDispatcher):
         """Has it ready to be called."""
         with global_compiler_lock, interrupts_wait():
             if self._can_compile:  # no other thread was quicker
+                for kernel in _called_by(self.py_func):
+                    kernel.load()
                 for signature in self._declared:
                     self.compile(signature)
                 self.disable_compile()
+
+    def add_overload(self, cres):
+        """For callers: what is called where it is, and is no part of theirs."""
+        super().add_overload(cres)
+        self.targetctx.remove_user_function(cres.entry_point)
+        self.targetctx.insert_user_function(cres.entry_point, cres.fndesc)
 
     def _compile_for_args(self, *args, **kws):
         """Called by the first call, which then calls what is returned."""
         self.load()
         return self
 
-    def get_call_template(self, args, kws):
-        """Called where another kernel that is being compiled calls this one, whose code it takes over."""
-        self.load()
-        for signature, result in zip(self._declared, self.overloads.values(), strict=True):
-            self._cache.complete(signature, result.library, self.targetctx)
-        return super().get_call_template(args, kws)
+
+class Helper(CPUDispatcher):
+    """A function that is compiled into the kernels that call it; to Python, it is what it was."""
+
+    def __init__(self, function, **options):
+        options = {**_OPTIONS, "no_cpython_wrapper": True, "forceinline": True, **options}
+        super().__init__(function, targetoptions=options, pipeline_class=_HelperCompiler)
+
+    def __call__(self, *args):
+        return self.py_func(*args)
+
+    def add_overload(self, cres):
+        cres = cres._replace(entry_point=object())  # by which callers find it: there is no machine code
+        self.overloads[tuple(cres.signature.args)] = cres
+        self.targetctx.insert_user_function(cres.entry_point, cres.fndesc, [cres.library])
+
+
+def _called_by(function) -> list[Kernel]:
+    """The kernels that a function calls, itself or in a helper."""
+    names = inspect.getclosurevars(function)
+    called = [*names.globals.values(), *names.nonlocals.values()]
+    for module in filter(inspect.ismodule, tuple(called)):
+        called += [vars(module).get(name) for name in names.unbound]
+    of_helpers = [_called_by(each.py_func) for each in called if isinstance(each, Helper)]
+    return sum(of_helpers, [each for each in called if isinstance(each, Kernel)])
 
 
 class _Results(CompileResultCacheImpl):
-    """numba's, which also reads a kernel's bitcode, though only callers that are to be compiled want it: nearly as much time
-    as all the rest."""
-
-    def __init__(self, function):
-        super().__init__(function)
-        self.without_bitcode = []  # libraries
+    """numba's, which would find in a kernel's bitcode what its code defines."""
 
     def rebuild(self, target_context, payload):
-        (name, kind, (code, _)), function, *others = payload
-        names = {function.llvm_func_name, function.llvm_cpython_wrapper_name, function.llvm_cfunc_wrapper_name}
-        target_context.codegen()._engine._defined_symbols |= {*names, function.env_name}  # as read from the bitcode
-        result = super().rebuild(target_context, ((name, kind, (code, _NO_BITCODE)), function, *others))
-        self.without_bitcode.append(result.library)
-        return result
+        _, function, *_ = payload
+        names = {function.llvm_func_name, function.llvm_cpython_wrapper_name, function.env_name}
+        target_context.codegen()._engine._defined_symbols |= names
+        return super().rebuild(target_context, payload)
 
 
 class _Cache(FunctionCache):
@@ -91,13 +164,6 @@ class _Cache(FunctionCache):
         with self._guard_against_spurious_io_errors():
             return self._load_overload(sig, target_context)
 
-    def complete(self, sig, library, target_context) -> None:
-        """Has the bitcode of what was loaded there, for a caller."""
-        if library in self._impl.without_bitcode:
-            (_, _, (_, bitcode)), *_ = self._cache_file.load(self._index_key(sig, target_context.codegen()))
-            library._shared_module = binding.parse_bitcode(bitcode)
-            self._impl.without_bitcode.remove(library)
-
 
 def kernel(signature):
     """Decorator: compile for `signature` or several, serial, without the GIL, without fast-math (sums keep their order)."""
@@ -106,9 +172,9 @@ def kernel(signature):
 
 def inline(function):
     """Decorator: a helper of kernels, compiled into each of its callers."""
-    return numba.njit(function, forceinline=True, nogil=True, error_model="numpy")
+    return Helper(function)
 
 
 def estimate(function):
     """Decorator: the same for a sum whose last bits do not matter, as they depend on the machine: it takes many at once."""
-    return numba.njit(function, forceinline=True, nogil=True, error_model="numpy", fastmath={"reassoc"})
+    return Helper(function, fastmath={"reassoc"})

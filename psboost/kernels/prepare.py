@@ -1,6 +1,7 @@
 """Knows which kernels a job needs, when they have to be compiled, and that one process sees to it while others wait."""
 
 import fcntl
+import gc
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ JOBS = {
     "parse": ("svmlight",),
 }  # fmt: skip
 _MOST_PROCESSES = 8
+_NEW_OBJECTS = 50_000  # between two searches for garbage: compiling makes many objects, and keeps most
 
 
 def to_stderr(text: str) -> None:
@@ -79,14 +81,19 @@ def _compile(modules: list[str]) -> None:
 
 def compile_some(modules: list[str], folder: str | None = None) -> None:
     """Compiles the kernels of these modules, but for modules that another process has claimed in `folder`."""
-    for module in modules:
-        try:
-            if folder is not None:
-                (Path(folder) / module).touch(exist_ok=False)
-        except FileExistsError:
-            continue
-        for _, kernel in kernels_of(module):
-            kernel.load()
+    before = gc.get_threshold()
+    gc.set_threshold(_NEW_OBJECTS)
+    try:
+        for module in modules:
+            try:
+                if folder is not None:
+                    (Path(folder) / module).touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            for _, kernel in kernels_of(module):
+                kernel.load()
+    finally:
+        gc.set_threshold(*before)
 
 
 def load(*jobs: str) -> None:

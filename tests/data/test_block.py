@@ -17,6 +17,7 @@ from psboost.kernels import binning as kernels
 from psboost.kernels import routing
 from tests.naive import binning as naive
 from tests.naive import routing as naive_routing
+from tests.plain import as_kernel
 
 FLOAT_MAX = float(np.finfo(np.float32).max)
 RULES = [True, False, "unstored"]
@@ -196,11 +197,12 @@ def test_block_with_the_kernels_as_plain_python(monkeypatch):
     test()
 
 
+@settings(deadline=None)  # the first one compiles
 @given(st.lists(st.floats(width=32, allow_nan=False), max_size=9), st.floats(width=32, allow_nan=False))
 def test_value_below_a_cut_exactly_when_its_bin_is_not_above(others, value):
     cuts = np.array(sorted({c for c in others if c < FLOAT_MAX}) + [FLOAT_MAX], np.float32)
-    found = kernels.find_bin(cuts, 0, len(cuts), np.float32(value))
-    assert kernels.find_bin.py_func(cuts, 0, len(cuts), np.float32(value)) == found
+    found = as_kernel(kernels.find_bin)(cuts, 0, len(cuts), np.float32(value))
+    assert kernels.find_bin(cuts, 0, len(cuts), np.float32(value)) == found
     if value < FLOAT_MAX:
         assert [value < float(cut) for cut in cuts] == [found <= b for b in range(len(cuts))]
     else:

@@ -62,21 +62,17 @@ def test_a_kernel_is_compiled_when_it_is_called_for_what_it_declares():
         four_times(1 + 2j)
 
 
-def test_a_kernel_that_was_loaded_is_taken_over_by_one_that_is_compiled():
-    """What is loaded has no bitcode until a caller wants it."""
-
-    def minus(x):
-        return x - 1
-
-    def below(x):
-        return loaded(loaded(x))
-
-    kernel([int64(int64), float64(float64)])(minus).load()
-    loaded, caller = kernel([int64(int64), float64(float64)])(minus), kernel(float64(float64))(below)
-    assert loaded(5) == 4 and len(loaded._cache._impl.without_bitcode) == 2
-    caller._cache.load_overload = lambda *_: None
-    assert caller(0.5) == -1.5
-    assert not loaded._cache._impl.without_bitcode
+def test_a_kernel_from_the_cache_finds_those_that_it_calls():
+    """By name and in a module, itself, in a helper and in a kernel: else the process would end in load()."""
+    program = """
+from psboost.kernels import histogram_streams, histograms, node_builds, pairs
+for kernel in (histogram_streams.pack_histograms, node_builds.build_nodes):
+    kernel.load()
+print(*[bool(kernel.signatures) for kernel in (histograms.build, pairs.mark_pairs, pairs.join_pairs)])
+"""
+    prepare.prepare("train", "send")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "True True False\n", done.stdout + done.stderr
 
 
 def test_threads_may_call_a_kernel_first_at_the_same_time():
