@@ -8,10 +8,10 @@ read-only array; when it is first called, unless `prepare` did it before:
 
 `IN[t]` is a C-contiguous 1-d array that the kernel reads (read-only arrays fit), `OUT[t]` one that it changes.
 
-numba would optimise each kernel and helper three times, and again in each of its callers. Here a kernel that calls another
-calls it where it is, as C would; a helper is optimised in its callers only, and these as a whole. That takes two thirds of
-the time. What is called must then be there under the same name in every process that loads the caller from the cache, so a
-kernel is loaded after those that it calls, and its name holds the line that it starts at, not the order of compiling.
+numba would compile a kernel again in each kernel that calls it, and helpers for Python, which does not call them. Here a
+kernel is called where it is, as in C, and a helper is no machine code but its callers': that takes two thirds of the time.
+What is called must then be there, under the same name, in every process that loads the caller from the cache: a kernel is
+loaded after those that it calls, and its name holds the line that it starts at, not the order of compiling.
 """
 
 import inspect
@@ -48,21 +48,15 @@ _OPTIONS = {"nopython": True, "nogil": True, "error_model": "numpy", "no_cfunc_w
 
 
 class _KernelLibrary(JITCodeLibrary):
-    """The code of a kernel: numba's, but optimised once, with all that it holds."""
-
-    def _optimize_functions(self, ll_module):
-        ll_module.data_layout = self._codegen._data_layout
+    """The code of a kernel."""
 
     def serialize_using_object_code(self):
         """What the cache keeps: without the bitcode, of which no caller makes code of its own."""
         return self.name, "object", (self._get_compiled_object(), _NO_BITCODE)
 
 
-class _HelperLibrary(_KernelLibrary):
-    """The code of a helper, which its callers optimise and make machine code of."""
-
-    def _optimize_final_module(self):
-        pass
+class _HelperLibrary(JITCodeLibrary):
+    """The code of a helper, of which its callers make machine code, and nobody else."""
 
     def _finalize_final_module(self):
         self._finalized = True
