@@ -9,9 +9,9 @@ read-only array; when it is first called, unless `prepare` did it before:
 `IN[t]` is a C-contiguous 1-d array that the kernel reads (read-only arrays fit), `OUT[t]` one that it changes.
 
 numba would compile a kernel again in each kernel that calls it, and helpers for Python, which does not call them. Here a
-kernel is called where it is, as in C, and a helper is no machine code but its callers': that takes two thirds of the time.
-What is called must then be there, under the same name, in every process that loads the caller from the cache: a kernel is
-loaded after those that it calls, and its name holds the line that it starts at, not the order of compiling.
+kernel is called where it is, as in C, and a helper is for kernels only: compiling takes two thirds of the time. What is
+called must then be there, under the same name, in every process that loads the caller from the cache: a kernel is loaded
+after those that it calls, and its name holds the line that it starts at, not the order of compiling.
 """
 
 import inspect
@@ -55,16 +55,7 @@ class _KernelLibrary(JITCodeLibrary):
         return self.name, "object", (self._get_compiled_object(), _NO_BITCODE)
 
 
-class _HelperLibrary(JITCodeLibrary):
-    """The code of a helper, of which its callers make machine code, and nobody else."""
-
-    def _finalize_final_module(self):
-        self._finalized = True
-
-
 class _KernelCompiler(Compiler):
-    """numba's, with a library of ours."""
-
     def compile_extra(self, func):
         self.state.library = _KernelLibrary(self.state.targetctx.codegen(), func.__qualname__)
         self.state.library.enable_object_caching()
@@ -77,15 +68,20 @@ class _KernelCompiler(Compiler):
 
 class _HelperCompiler(Compiler):
     def compile_extra(self, func):
-        self.state.library = _HelperLibrary(self.state.targetctx.codegen(), func.__qualname__)
-        self.state.flags.no_compile = True
+        self.state.flags.no_compile = True  # into what Python can call
         return super().compile_extra(func)
 
 
 class Kernel(CPUDispatcher):
     """A function compiled for its declared signatures, when it is first called: loaded, if the cache has it."""
 
+    _places = set()  # where kernels start: two of one name would be one to those that call them
+
     def __init__(self, function, declared: list):
+        place = function.__module__, function.__qualname__, function.__code__.co_firstlineno
+        if place in self._places:
+            raise ValueError(f"a kernel of its name starts there already: {place}")
+        self._places.add(place)
         super().__init__(function, targetoptions=_OPTIONS, pipeline_class=_KernelCompiler)
         self._declared = declared
         self._cache = _Cache(function)
@@ -123,7 +119,7 @@ class Helper(CPUDispatcher):
         return self.py_func(*args)
 
     def add_overload(self, cres):
-        cres = cres._replace(entry_point=object())  # by which callers find it: there is no machine code
+        cres = cres._replace(entry_point=object())  # by which callers find it
         self.overloads[tuple(cres.signature.args)] = cres
         self.targetctx.insert_user_function(cres.entry_point, cres.fndesc, [cres.library])
 

@@ -75,6 +75,19 @@ print(*[bool(kernel.signatures) for kernel in (histograms.build, pairs.mark_pair
     assert done.stdout == "True True False\n", done.stdout + done.stderr
 
 
+def test_no_two_kernels_have_one_name():
+    def make(n):
+        @kernel(int64(int64))
+        def plus(x):
+            return x + n
+
+        return plus
+
+    assert make(1)(2) == 3
+    with pytest.raises(ValueError, match="already"):
+        make(2)
+
+
 def test_threads_may_call_a_kernel_first_at_the_same_time():
     @kernel(int64(int64))
     def thrice(x):
