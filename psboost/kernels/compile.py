@@ -20,7 +20,6 @@ import numba
 from llvmlite import binding
 from numba import boolean, float32, float64, int8, int32, int64, types, uint8, uint16, uint32, uint64, void
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
-from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
@@ -47,20 +46,7 @@ OUT2 = {scalar: types.Array(scalar, 2, "C") for scalar in _SCALARS}
 _OPTIONS = {"nopython": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
-class _KernelLibrary(JITCodeLibrary):
-    """The code of a kernel."""
-
-    def serialize_using_object_code(self):
-        """What the cache keeps: without the bitcode, of which no caller makes code of its own."""
-        return self.name, "object", (self._get_compiled_object(), _NO_BITCODE)
-
-
 class _KernelCompiler(Compiler):
-    def compile_extra(self, func):
-        self.state.library = _KernelLibrary(self.state.targetctx.codegen(), func.__qualname__)
-        self.state.library.enable_object_caching()
-        return super().compile_extra(func)
-
     def _compile_bytecode(self):
         self.state.func_id.unique_id = self.state.func_id.firstlineno
         return super()._compile_bytecode()
@@ -126,21 +112,25 @@ class Helper(CPUDispatcher):
 
 def _called_by(function) -> list[Kernel]:
     """The kernels that a function calls, itself or in a helper."""
-    names = inspect.getclosurevars(function)
-    called = [*names.globals.values(), *names.nonlocals.values()]
+    around = inspect.getclosurevars(function)
+    called = [*around.globals.values(), *around.nonlocals.values()]
     for module in filter(inspect.ismodule, tuple(called)):
-        called += [vars(module).get(name) for name in names.unbound]
+        called += [vars(module).get(name) for name in function.__code__.co_names]
     of_helpers = [_called_by(each.py_func) for each in called if isinstance(each, Helper)]
     return sum(of_helpers, [each for each in called if isinstance(each, Kernel)])
 
 
 class _Results(CompileResultCacheImpl):
-    """numba's, which would find in a kernel's bitcode what its code defines."""
+    """numba's, but without a kernel's bitcode: its callers make no code of it."""
+
+    def reduce(self, cres):
+        (name, kind, (code, _)), *others = super().reduce(cres)
+        return (name, kind, (code, _NO_BITCODE)), *others
 
     def rebuild(self, target_context, payload):
         _, function, *_ = payload
         names = {function.llvm_func_name, function.llvm_cpython_wrapper_name, function.env_name}
-        target_context.codegen()._engine._defined_symbols |= names
+        target_context.codegen()._engine._defined_symbols |= names  # as read from the bitcode
         return super().rebuild(target_context, payload)
 
 

@@ -4,7 +4,8 @@ import fcntl
 import gc
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +24,7 @@ JOBS = {
     "parse": ("svmlight",),
 }  # fmt: skip
 _MOST_PROCESSES = 8
-_NEW_OBJECTS = 50_000  # between two searches for garbage: compiling makes many objects, and keeps most
+_NEW_OBJECTS = 50_000  # between two searches for garbage
 
 
 def to_stderr(text: str) -> None:
@@ -79,21 +80,28 @@ def _compile(modules: list[str]) -> None:
                 helper.wait()
 
 
-def compile_some(modules: list[str], folder: str | None = None) -> None:
-    """Compiles the kernels of these modules, but for modules that another process has claimed in `folder`."""
+@contextmanager
+def _fewer_searches_for_garbage() -> Iterator[None]:
+    """Compiling makes many objects, and keeps most."""
     before = gc.get_threshold()
     gc.set_threshold(_NEW_OBJECTS)
     try:
-        for module in modules:
-            try:
-                if folder is not None:
-                    (Path(folder) / module).touch(exist_ok=False)
-            except FileExistsError:
-                continue
-            for _, kernel in kernels_of(module):
-                kernel.load()
+        yield
     finally:
         gc.set_threshold(*before)
+
+
+@_fewer_searches_for_garbage()
+def compile_some(modules: list[str], folder: str | None = None) -> None:
+    """Compiles the kernels of these modules, but for modules that another process has claimed in `folder`."""
+    for module in modules:
+        try:
+            if folder is not None:
+                (Path(folder) / module).touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        for _, kernel in kernels_of(module):
+            kernel.load()
 
 
 def load(*jobs: str) -> None:

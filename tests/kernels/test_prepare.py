@@ -75,6 +75,23 @@ print(*[bool(kernel.signatures) for kernel in (histograms.build, pairs.mark_pair
     assert done.stdout == "True True False\n", done.stdout + done.stderr
 
 
+def test_a_kernel_that_was_loaded_is_called_by_one_that_is_compiled():
+    def minus(x):
+        return x - 1
+
+    def below(x):
+        return loaded(loaded(x))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Kernel, "_places", set())
+        kernel([int64(int64), float64(float64)])(minus).load()
+        Kernel._places.clear()  # as in another process
+        loaded, caller = kernel([int64(int64), float64(float64)])(minus), kernel(float64(float64))(below)
+    assert loaded(5) == 4 and sum(loaded.stats.cache_hits.values()) == 2
+    caller._cache.load_overload = lambda *_: None
+    assert caller(0.5) == -1.5
+
+
 def test_no_two_kernels_have_one_name():
     def make(n):
         @kernel(int64(int64))
