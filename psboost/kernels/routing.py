@@ -5,6 +5,8 @@ child, 0: a stored value sends it to the other one (QuickScorer, default first: 
 words too, so that 64 rows at once go to its children; those of a small one are a list.
 """
 
+import numpy as np
+
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import (
     IN,
@@ -31,6 +33,8 @@ NODES = (uint8, int32)
 _SCANNED = 64  # so many rows of a bin are gone through sooner than searched
 _FEW_BINS = 24  # and so many bins of a row
 _PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)  # rows: a node's are far apart
+# So many rows of a bin are gone through in the time that one row's bins take, few or more; and to go on to another bin.
+_POSTED, _POSTED_LONG, _A_BIN = 32, 96, 16
 _0, _1, _2, _3, _4, _6, _63, _64 = (uint64(k) for k in (0, 1, 2, 3, 4, 6, 63, 64))
 _ALL = uint64(2**64 - 1)
 
@@ -125,33 +129,65 @@ def own_part(own, rows, first_row, last_row):
     return low, first_from(last_row, rows, low, own[OWN_END])
 
 
-@kernel([void(*held, IN[int32], IN[int32], IN2[int64], int64, int64, OUT[uint64]) for held in ROW_BINS])
-def clear_bits_of_lists(indptr, bins, bin_offsets, rows, lists, first_row, last_row, bits):
-    """Clears the bits of those `rows` of each of `lists` from first_row to last_row that leave; a row's bins ascend."""
+@inline
+def _clear_of_list(indptr, bins, begin, end, other, rows, low, high, bits):
+    """Clears the bits of those of rows[low:high] that have one of bins begin .. end, or bin `other`, by their own bins."""
+    for i in range(uint64(low), uint64(high)):
+        if i + _PLACE_AHEAD < uint64(high):
+            prefetch(indptr, uint64(rows[i + _PLACE_AHEAD]))
+        if i + _BINS_AHEAD < uint64(high):
+            prefetch(bins, uint64(indptr[uint64(rows[i + _BINS_AHEAD])]))
+        row = uint64(rows[i])
+        row_begin, row_end = indptr[row], indptr[row + _1]
+        leaves = _0
+        if row_end - row_begin <= _FEW_BINS:
+            for k in range(uint64(row_begin), uint64(row_end)):
+                b = int64(bins[k])
+                leaves |= uint64(((b >= begin) & (b < end)) | (b == other))
+        else:
+            at = first_from(begin, bins, row_begin, row_end)
+            leaves = uint64(at < row_end and bins[at] < end)
+            if other >= 0 and leaves == _0:
+                at = first_from(other, bins, row_begin, row_end)
+                leaves = uint64(at < row_end and bins[at] == other)
+        bits[row >> _6] &= ~(leaves << (row & _63))
+
+
+@kernel(
+    [
+        void(*held, IN[int64], IN[int32], boolean, IN[int32], IN[int32], IN2[int64], int64, int64, OUT[uint64])
+        for held in ROW_BINS
+    ]
+)
+def clear_bits_of_lists(
+    indptr, bins, posting_offsets, posting_rows, rows_ascend, bin_offsets, rows, lists, first_row, last_row, bits
+):
+    """Clears the bits of those `rows` of each of `lists` from first_row to last_row that leave; a row's bins ascend.
+
+    By the rows of the bins (clear_bits) or, where these are many more than the list's, by the bins of the list's rows.
+    """
+    members, n_rows = np.zeros((1, len(bits)), np.uint64), len(indptr) - 1  # of one list, as bits
+    most = _POSTED if len(bins) <= _FEW_BINS * n_rows else _POSTED_LONG
     for s in range(len(lists)):
         first = int64(bin_offsets[lists[s, OWN_FEATURE]])
         begin, end = first + lists[s, OWN_FIRST], first + lists[s, OWN_LAST]
         other = first + lists[s, OWN_NAN] if lists[s, OWN_NAN] >= 0 else int64(-1)
+        n_posted = posting_offsets[end] - posting_offsets[begin] + _A_BIN * (end - begin)
+        if other >= 0:
+            n_posted += posting_offsets[other + 1] - posting_offsets[other]
         low, high = own_part(lists[s], rows, first_row, last_row)
+        if n_posted > most * (lists[s, OWN_END] - lists[s, OWN_BEGIN]):
+            _clear_of_list(indptr, bins, begin, end, other, rows, low, high, bits)
+            continue
         for i in range(uint64(low), uint64(high)):
-            if i + _PLACE_AHEAD < uint64(high):
-                prefetch(indptr, uint64(rows[i + _PLACE_AHEAD]))
-            if i + _BINS_AHEAD < uint64(high):
-                prefetch(bins, uint64(indptr[uint64(rows[i + _BINS_AHEAD])]))
             row = uint64(rows[i])
-            row_begin, row_end = indptr[row], indptr[row + _1]
-            leaves = _0
-            if row_end - row_begin <= _FEW_BINS:
-                for k in range(uint64(row_begin), uint64(row_end)):
-                    b = int64(bins[k])
-                    leaves |= uint64(((b >= begin) & (b < end)) | (b == other))
-            else:
-                at = first_from(begin, bins, row_begin, row_end)
-                leaves = uint64(at < row_end and bins[at] < end)
-                if other >= 0 and leaves == _0:
-                    at = first_from(other, bins, row_begin, row_end)
-                    leaves = uint64(at < row_end and bins[at] == other)
-            bits[row >> _6] &= ~(leaves << (row & _63))
+            members[_0, row >> _6] |= _1 << (row & _63)
+        _clear_bins(begin, end, posting_offsets, posting_rows, rows_ascend, first_row, last_row, _0, members, bits)
+        if other >= 0:
+            begin, end = other, other + 1
+            _clear_bins(begin, end, posting_offsets, posting_rows, rows_ascend, first_row, last_row, _0, members, bits)
+        for i in range(uint64(low), uint64(high)):
+            members[_0, uint64(rows[i]) >> _6] = _0
 
 
 # moves (int64, one split a row): where the members of a node that is split stand, and of its right child, which is
