@@ -57,6 +57,20 @@ _0, _1, _3, _6, _7, _8, _63, _64 = (np.uint64(k) for k in (0, 1, 3, 6, 7, 8, 63,
 
 
 @inline
+def _lay_out(indptr, columns, values, skip_zeros, places, begin, end, sums, margins, cells):
+    """Puts what rows begin .. end store into the cells of a block (add_scores), and their margins into its sums."""
+    beyond = uint64(len(places) - 1)
+    nowhere = uint64(places[beyond])
+    for row in range(begin, end):
+        lane = uint64(row - begin)
+        sums[lane] = margins[row]
+        for i in range(uint64(indptr[row]), uint64(indptr[row + 1])):
+            feature, value = uint64(places[min(uint64(columns[i]), beyond)]), values[i]
+            feature = nowhere if skip_zeros & (value == float32(0)) else feature
+            cells[feature * _LANES + lane] = value
+
+
+@inline
 def _compare_all(feature, condition_begin, thresholds, nan_left, cells, conditions):
     """The conditions of a feature, from all of its cells."""
     cell = feature * _LANES
@@ -153,8 +167,14 @@ def add_scores(
     beyond, nowhere = uint64(len(places) - 1), uint64(len(condition_begin) - 1)
     for begin in range(0, len(margins), LANES):
         end = min(begin + LANES, len(margins))
-        n_touched = _0
-        for row in range(begin, end):
+        n_touched, last_listed = _0, end
+        if direct and indptr[end] - indptr[begin] > FEW * (len(condition_begin) - 1):
+            # Most features have more than FEW, it seems. None is counted, which takes a third less time.
+            _lay_out(indptr, columns, values, skip_zeros, places, begin, end, sums, margins, cells)
+            for feature in range(nowhere):
+                touched[feature], n_stored[feature] = feature, LANES
+            n_touched, last_listed = nowhere, begin
+        for row in range(begin, last_listed):  # as a function, though inlined, this takes a quarter more
             lane = uint64(row - begin)
             sums[lane] = margins[row]
             for first in range(indptr[row], indptr[row + 1], FILTERED):

@@ -175,11 +175,13 @@ def test_several_blocks_of_rows_and_parts_of_bitvectors(rule, monkeypatch):
 
     rng = np.random.default_rng(2)
     forest = naive.random_forest(rng, [30, 1, 300, 8, 9, 64, 2] * 4, 6, rule)
-    n_rows = 2 * LANES + 60
+    n_rows = 4 * LANES + 60
     X, stored = naive.random_rows(rng, n_rows, 6)
     if rule is False:
         stored = stored | np.isnan(X)
     stored[: LANES + 9, 0] = stored[LANES:, 1] = False  # in some blocks by few rows or none
+    thin = stored[LANES : 3 * LANES]  # two blocks of few values; in the second, most are of one feature
+    thin &= rng.random(thin.shape) < np.where(np.arange(len(thin))[:, None] < LANES, 0.03, [0, 0.01, 0.2, 0.01, 0, 0.01])
     X[~stored] = 0
     expected = naive.margins(forest.trees, naive.cells(X, stored, rule), forest.base_margin)
     monkeypatch.setattr(module, "CACHE_BYTES", 2000)
