@@ -118,9 +118,9 @@ def train(
         return any([callback(round_) for callback in callbacks])
 
     begin = time.perf_counter()
-    shared = {"transport": transport, "on_round": on_round, "bin_mapper": bin_mapper}
+    shared = {"transport": transport, "on_round": on_round if callbacks else None, "bin_mapper": bin_mapper}
     if cluster is not None:
-        return _finish_virtually(job, source, eval_sources, cluster, on_round, bin_mapper)
+        return _finish_virtually(job, source, eval_sources, cluster, shared["on_round"], bin_mapper)
     if transport in IN_PROCESS:
         training, costs = train_in_process(job, source, eval_sources, **shared)
     else:

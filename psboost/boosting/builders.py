@@ -94,10 +94,10 @@ class NodeRows(NamedTuple):
             node_builds.sum_rows(rows, spans, packed, sums)
             return sums
 
-        sizes = spans[:, 1] - spans[:, 0]
-        n_chunks = len(chunks_of(int(sizes.sum()), n_threads))
+        n_chunks = 1 if n_threads == 1 else len(chunks_of(sum(end - begin for begin, end in spans.tolist()), n_threads))
         if n_chunks == 1:
             return NodeRows(rows, spans, sum_some(spans))
+        sizes = spans[:, 1] - spans[:, 0]
         edges = [spans[:, 0] + sizes * i // n_chunks for i in range(n_chunks + 1)]
         of_chunks = side_by_side(sum_some, [np.stack(chunk, axis=1) for chunk in pairwise(edges)])
         return NodeRows(rows, spans, join_sums(of_chunks))

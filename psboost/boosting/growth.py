@@ -4,12 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from psboost.boosting.split import FeatureRange, Splits
+from psboost.boosting.fixed_point import Steps
+from psboost.boosting.forest import TREE_DTYPES, Tree
+from psboost.boosting.split import FeatureRange, SplitRule, Splits
 from psboost.data import zeros
 from psboost.data.block import bin_offsets_of, zero_bins_of
 from psboost.data.cut_points import CutPoints
 from psboost.errors import ProtocolError
 from psboost.kernels import splits as kernels
+from psboost.kernels import trees
 
 
 @dataclass
@@ -23,75 +26,44 @@ class Frontier:
     def root() -> "Frontier":
         return Frontier(range(1))
 
-    def positions(self, splits: np.ndarray) -> np.ndarray:
-        """int64: where in `open` the nodes of these splits (kernels.splits) stand. ProtocolError for one that does not, or
-        twice, or behind a later one, or if these are no splits."""
+    def positions(self, splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """int64: where in `open` the nodes of these splits (kernels.splits) stand; and where, among the open nodes that come
+        of them, those stand whose histograms are built. ProtocolError for a node that is not open, or there twice, or
+        behind a later one, or if these are no splits."""
         if splits.ndim != 2 or splits.shape[1] != kernels.N_SPLIT:
             raise ProtocolError(f"splits of shape {splits.shape}, expected (n, {kernels.N_SPLIT})")
-        positions = np.empty(len(splits), np.int64)
-        if not kernels.find_positions(splits, self.open.start, len(self.open), positions):
+        positions, built = np.empty((2, len(splits)), np.int64)
+        if not kernels.find_positions(splits, self.open.start, len(self.open), positions, built):
             nodes = splits[:, kernels.NODE].tolist()
             raise ProtocolError(f"splits of nodes {nodes!r:.200}, where {self.open.start} to {self.open.stop - 1} are open")
-        return positions
+        return positions, built
 
     def split(self, n_splits: int) -> "Frontier":
         """The frontier after so many nodes were split."""
         return Frontier(range(self.open.stop, self.open.stop + 2 * n_splits))
 
-    @staticmethod
-    def built(splits: np.ndarray) -> np.ndarray:
-        """int64: where, among the open nodes that come of these splits, those stand whose histograms are built."""
-        return np.arange(0, 2 * len(splits), 2) + (splits[:, kernels.BUILD_LEFT] == 0)
 
+def grown_tree(
+    levels: list[Splits], root_sums: np.ndarray, leaf_values: np.ndarray, steps: Steps, rule: SplitRule, learning_rate: float
+) -> Tree:
+    """The tree that comes of the splits of one level or more.
 
-class Growth:
-    """A tree's splits so far, level by level. Of the k-th split (from 0) the children are nodes 2 k + 1 and 2 k + 2.
-
-    n_nodes  how many there are
-    left     int32 (n_nodes): left child; -1 for a leaf
+    root_sums    int64 (2): of grad and hess, in steps
+    leaf_values  float32: of its leaves, in order of node; other nodes have what their sums are worth
     """
-
-    def __init__(self, levels: list[Splits]):
-        """Of at least one level."""
-        self._levels = levels
-        self._nodes = np.concatenate([splits.fields[:, kernels.NODE] for splits in levels])
-        self.n_nodes = 1 + 2 * len(self._nodes)
-        self.left = np.full(self.n_nodes, -1, np.int32)
-        self.left[self._nodes] = np.arange(1, self.n_nodes, 2)
-
-    @property
-    def right(self) -> np.ndarray:
-        """int32 (n_nodes): right child; -1 for a leaf."""
-        return np.where(self.left < 0, np.int32(-1), self.left + np.int32(1))
-
-    @property
-    def feature(self) -> np.ndarray:
-        """int64 (n_nodes): user number; -1 for a leaf."""
-        return self._of_nodes(-1, np.int64, [splits.features for splits in self._levels])
-
-    @property
-    def threshold(self) -> np.ndarray:
-        """float32 (n_nodes); 0 for a leaf."""
-        return self._of_nodes(0, np.float32, [splits.thresholds for splits in self._levels])
-
-    @property
-    def default_left(self) -> np.ndarray:
-        """uint8 (n_nodes); 0 for a leaf."""
-        return self._of_nodes(0, np.uint8, [splits.fields[:, kernels.DEFAULT_LEFT] for splits in self._levels])
-
-    @property
-    def gain(self) -> np.ndarray:
-        """float64 (n_nodes); 0 for a leaf."""
-        return self._of_nodes(0, np.float64, [splits.gains for splits in self._levels])
-
-    def sums(self, of_root: np.ndarray) -> np.ndarray:
-        """int64 (n_nodes, 2): sum_grad and sum_hess, given those of the root."""
-        return np.concatenate([of_root.reshape(1, 2), *(splits.child_sums.reshape(-1, 2) for splits in self._levels)])
-
-    def _of_nodes(self, of_leaf: int, dtype, of_levels: list[np.ndarray]) -> np.ndarray:
-        array = np.full(self.n_nodes, of_leaf, dtype)
-        array[self._nodes] = np.concatenate(of_levels)
-        return array
+    splits, features, thresholds, gains, child_sums = (
+        np.concatenate(of_levels)
+        for of_levels in zip(*((s.fields, s.features, s.thresholds, s.gains, s.child_sums) for s in levels), strict=True)
+    )
+    n_nodes = 1 + 2 * len(splits)
+    sums = np.empty((n_nodes, 2), np.int64)
+    sums[0], sums[1:] = root_sums, child_sums.reshape(-1, 2)
+    nodes = [np.empty(n_nodes, dtype) for dtype in TREE_DTYPES.values()]
+    trees.grow(
+        splits, features, thresholds, gains, sums, steps.grad, steps.hess, rule.reg_lambda, rule.reg_alpha, learning_rate,
+        leaf_values, *nodes,
+    )  # fmt: skip
+    return Tree(*nodes)
 
 
 def feature_range(

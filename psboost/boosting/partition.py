@@ -9,13 +9,8 @@ from psboost.kernels import routing as kernels
 from psboost.kernels.splits import NODE
 
 GROUP_ROWS = 1 << 17  # work on fewer is not worth waking up a thread
-_ALL = np.uint64(2**64 - 1)
+ALL_ONES = np.uint64(2**64 - 1)
 _NO_ROWS = -1, 0, 0
-
-
-def ones(n_rows: int) -> np.ndarray:
-    """uint64: a bitvector of ones."""
-    return np.full(n_words_of(n_rows), _ALL)
 
 
 def n_words_of(n_rows: int) -> int:
@@ -66,7 +61,7 @@ class RowPartition:
         self._room[kernels.FIRST_FREE :] = np.arange(len(self._words))[::-1]  # the last one is not free: the root has it
         self._held[0], self._n_nodes = (0, 0, 0), 1
         root = self._words[0]
-        root.fill(_ALL)
+        root.fill(ALL_ONES)
         if self._n_rows % 64:
             root[-1] >>= np.uint64(-self._n_rows % 64)
         self._listed = self._all_rows, np.array([[0, self._n_train]])

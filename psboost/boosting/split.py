@@ -11,7 +11,7 @@ from psboost.boosting.partition import n_words_of
 from psboost.data import zeros
 from psboost.data.cut_points import CutPoints
 from psboost.errors import ProtocolError
-from psboost.kernels import open_nodes
+from psboost.kernels import open_nodes, trees
 from psboost.kernels import splits as kernels
 from psboost.kernels.node_histograms import NodeHistogram
 
@@ -27,11 +27,11 @@ class SplitRule:
     gamma: float
     min_child_weight: float
 
-    def leaf_values(self, sum_grads: np.ndarray, sum_hesses: np.ndarray) -> np.ndarray:
-        """float64: -T(G) / (H + lambda), before the learning rate (XGBoost paper, equation 5)."""
-        shrunk = np.sign(sum_grads) * np.maximum(np.abs(sum_grads) - self.reg_alpha, 0.0)
-        present = sum_hesses > 0
-        return np.where(present, -shrunk / np.where(present, sum_hesses + self.reg_lambda, 1.0), 0.0)
+    def leaf_values(self, sums: np.ndarray, learning_rate: float) -> np.ndarray:
+        """float32 (n): what leaves of these sums of grad and hess, float64 (n, 2), are worth (kernels.trees)."""
+        values = np.empty(len(sums), np.float32)
+        trees.weigh_leaves(sums, self.reg_lambda, self.reg_alpha, learning_rate, values)
+        return values
 
 
 @dataclass(frozen=True)

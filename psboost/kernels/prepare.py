@@ -17,7 +17,7 @@ from psboost.kernels import CACHE_FOLDER
 JOBS = {
     "train": (
         "histograms", "node_histograms", "summaries", "splits", "binning", "open_nodes", "dense", "packing", "tiles",
-        "node_builds", "columns", "routing", "cells", "gradients", "dealing", "links",
+        "node_builds", "columns", "routing", "cells", "gradients", "dealing", "links", "trees",
     ),
     "send": ("twins", "classes", "pairs", "bitvectors", "chunks", "histogram_streams"),
     "predict": ("cells", "exits", "links", "scoring", "walking"),

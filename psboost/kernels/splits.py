@@ -363,14 +363,17 @@ def choose(gains, proposals, first_node, splits, features, split_gains, child_su
     return n
 
 
-@kernel(boolean(IN2[int32], int64, int64, OUT[int64]))
-def find_positions(splits, first, n_open, positions):
+@kernel(boolean(IN2[int32], int64, int64, OUT[int64], OUT[int64]))
+def find_positions(splits, first, n_open, positions, built):
     """Where each split's node stands among n_open nodes from `first` on (OUT); False if one does not, or not behind the one
-    before it."""
+    before it.
+
+    built  where that of its children that is built stands among the children of all, left, right, left, right  # OUT
+    """
     least = first
     for s in range(len(splits)):
         node = int64(splits[s, NODE])
         if node < least or node >= first + n_open:
             return False
-        positions[s], least = node - first, node + 1
+        positions[s], built[s], least = node - first, 2 * s + int64(splits[s, BUILD_LEFT] == 0), node + 1
     return True

@@ -8,8 +8,8 @@ import numpy as np
 
 from psboost.boosting.fixed_point import Steps
 from psboost.boosting.forest import Forest, Tree
-from psboost.boosting.growth import Frontier, Growth
-from psboost.boosting.losses import FLOAT_MAX, Bounds
+from psboost.boosting.growth import Frontier, grown_tree
+from psboost.boosting.losses import Bounds
 from psboost.boosting.metrics import METRICS
 from psboost.boosting.split import Splits, best_of, choose_splits
 from psboost.data import zeros
@@ -179,15 +179,13 @@ class Coordinator(Role):
             if len(splits.fields) == 0 or splits.last:
                 break
             frontier, level = frontier.split(len(splits.fields)), level + 1
-        growth = Growth(levels)  # while others go on
-        leaves = np.flatnonzero(growth.left < 0)
         sums = yield from self._leaf_sums(tree, steps)
-        values = _float32(job.parameters.learning_rate * job.rule.leaf_values(*sums.T))
+        values = job.rule.leaf_values(sums, job.parameters.learning_rate)
         closed = CloseTree(tree=tree, values=values)
         for worker in job.workers:
             self.send(worker, closed)
-        self._trees.append(self._tree(growth, root_sums, leaves, values, steps))
-        return len(leaves)
+        self._trees.append(grown_tree(levels, root_sums, values, steps, job.rule, job.parameters.learning_rate))
+        return len(values)
 
     def _apply(self, tree: int, level: int, splits: Splits, proposals: list[ProposeSplits]) -> None:
         """Tells all roles of the splits that have something to do for them."""
@@ -207,24 +205,6 @@ class Coordinator(Role):
             to_servers = ApplySplits(tree=tree, level=level, fields=splits.fields, last=False)
             for server in job.servers:
                 self.send(server, to_servers)
-
-    def _tree(
-        self, growth: Growth, root_sums: np.ndarray, leaves: np.ndarray, values: np.ndarray, steps: Steps
-    ) -> Tree:
-        job, sums = self._job, growth.sums(root_sums)
-        hesses = sums[:, 1] * steps.hess
-        value = _float32(job.parameters.learning_rate * job.rule.leaf_values(sums[:, 0] * steps.grad, hesses))
-        value[leaves] = values
-        return Tree(
-            left=growth.left,
-            right=growth.right,
-            feature=growth.feature,
-            threshold=growth.threshold,
-            default_left=growth.default_left,
-            value=value,
-            gain=_float32(growth.gain),
-            sum_hess=_float32(hesses),
-        )
 
     # --- metrics and the result
 
@@ -321,7 +301,3 @@ class Coordinator(Role):
             },
         }
 
-
-def _float32(values) -> np.ndarray:
-    """float32, cut to what it can hold: gains of huge labels are not finite in it, and JSON knows no infinity."""
-    return np.clip(np.array(values, np.float64), -FLOAT_MAX, FLOAT_MAX).astype(np.float32)

@@ -120,7 +120,7 @@ class Server(Role):
                 return
             [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
             fields = splits.fields
-            positions = frontier.positions(fields)
+            positions, _ = frontier.positions(fields)
             if len(fields) == 0:
                 return
             self._finder.apply(positions, fields[:, BUILD_LEFT])

@@ -12,7 +12,7 @@ from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.losses import Bounds
-from psboost.boosting.partition import RowPartition, chunks_of, ones
+from psboost.boosting.partition import ALL_ONES, RowPartition, chunks_of, n_words_of
 from psboost.boosting.row_gradients import RowGradients
 from psboost.boosting.split import SplitRule
 from psboost.data import zeros
@@ -202,6 +202,7 @@ class Worker(Role):
         self._labels_of_rows = shard.labels
         self._bounds = job.loss.bounds(deal.max_weight, deal.max_label)
         self._margins = np.zeros(self._n_rows, np.float32)
+        self._bitvector = np.empty(n_words_of(self._n_rows), np.uint64)
         self._gradients = RowGradients(
             job.loss, self._margins, shard.labels, shard.weights, deal.max_weight, self._n_train, job.grad_bits(deal.n_rows),
             job.n_threads, self._side_by_side,
@@ -252,14 +253,14 @@ class Worker(Role):
         while True:
             splits = yield from self._find_splits(tree, level, frontier, built)
             fields = splits.fields
-            positions = frontier.positions(fields)
+            positions, of_children = frontier.positions(fields)
             if len(fields) == 0:
                 break
-            bits, clear = yield from self._route(tree, level, splits)
+            bits, make = yield from self._route(tree, level, splits)
             with self.stage("route"):
-                self._partition.split(fields, bits, last=splits.last, fill=clear)
+                self._partition.split(fields, bits, last=splits.last, fill=make)
             split.append(fields[:, NODE])
-            frontier, built = frontier.split(len(fields)), frontier.built(fields)
+            frontier, built = frontier.split(len(fields)), of_children
             if splits.last:
                 break
             self._descend(positions, splits)
@@ -293,12 +294,12 @@ class Worker(Role):
         """The rows' bitvector: of its own splits and, as its peers send theirs, of those of all feature shards. And what
         fills it (RowPartition.split), where there are no peers to send it to; else it is full."""
         with self.stage("route"):
-            bits, clear = self._bits(splits)
+            bits, make = self._bits(splits)
         if not self._peers:
-            return bits, clear
+            return bits, make
         owners = set(splits.fields[:, SHARD].tolist())
         with self.stage("route"):
-            self._all(clear, chunks_of(self._n_rows, self._job.n_threads))
+            self._all(make, chunks_of(self._n_rows, self._job.n_threads))
         if self._c in owners:
             with self.stage("encode"):
                 form, packed = pack_bitvector(bits, self._n_rows)
@@ -313,17 +314,17 @@ class Worker(Role):
         return bits, None
 
     def _bits(self, splits: AnySplits) -> tuple[np.ndarray, Callable[[slice], None]]:
-        """A bitvector of ones, and what clears the bits of rows, in whole words, that one of the worker's own splits sends
-        away from its node's default child."""
-        bits = ones(self._n_rows)
-        members = self._partition.members
+        """Room for a bitvector, the same each time, and what makes the bits of rows, in whole words: 0 where one of the
+        worker's own splits sends the row away from its node's default child, else 1."""
+        bits, members = self._bitvector, self._partition.members
         leaving = [part.leaving(splits, members) for part in self._parts]
 
-        def clear(rows: slice) -> None:
+        def make(rows: slice) -> None:
+            bits[rows.start // 64 : n_words_of(rows.stop)] = ALL_ONES
             for part, of_part in zip(self._parts, leaving, strict=True):
                 part.block.clear_bits(of_part, rows, members, bits)
 
-        return bits, clear
+        return bits, make
 
     # --- the end of a tree
 

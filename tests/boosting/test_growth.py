@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from psboost.boosting.growth import Frontier, Growth, feature_range
-from psboost.boosting.split import Splits
+from psboost.boosting.fixed_point import Steps
+from psboost.boosting.forest import TREE_DTYPES
+from psboost.boosting.growth import Frontier, feature_range, grown_tree
+from psboost.boosting.split import SplitRule, Splits
 from psboost.data.cut_points import CutPoints
 from psboost.errors import ProtocolError
 from psboost.kernels.splits import BUILD_LEFT, DEFAULT_LEFT, N_SPLIT, NODE
@@ -19,15 +21,18 @@ def fields_of(nodes, build_left=0):
 
 
 def test_children_are_numbered_level_by_level():
+    def positions(frontier, nodes, build_left=0):
+        return [found.tolist() for found in frontier.positions(fields_of(nodes, build_left))]
+
     root = Frontier.root()
-    assert root.open == range(1) and root.positions(fields_of([0])).tolist() == [0]
+    assert root.open == range(1) and positions(root, [0]) == [[0], [1]]
     first = root.split(1)
-    assert first.open == range(1, 3) and first.positions(fields_of([2])).tolist() == [1]
+    assert first.open == range(1, 3) and positions(first, [2], 1) == [[1], [0]]
     second = first.split(1)
     both = second.split(2)
     assert (second.open, both.open) == (range(3, 5), range(5, 9))
-    assert both.positions(fields_of([5, 8])).tolist() == [0, 3] and both.positions(fields_of([])).tolist() == []
-    assert both.built(fields_of([5, 7, 8], [1, 0, 1])).tolist() == [0, 3, 4]
+    assert positions(both, [5, 8]) == [[0, 3], [1, 3]] and positions(both, []) == [[], []]
+    assert positions(both, [5, 7, 8], [1, 0, 1]) == [[0, 2, 3], [0, 3, 4]]
     assert len(both.split(0).open) == 0
 
 
@@ -55,20 +60,21 @@ def test_the_nodes_of_a_grown_tree():
             / \
            5   6
     """
-    growth = Growth([
+    levels = [
         splits([0], [70], [0.5], [1], [9.0], [[1, 10], [4, 30]]),
-        splits([2], [2**60], [-1.0], [0], [3.0], [[7, 20], [-3, 10]]),
-        splits([3], [5], [2.0], [1], [1.0], [[6, 12], [1, 8]]),
-    ])  # fmt: skip
-    assert growth.n_nodes == 7
-    assert growth.left.tolist() == [1, -1, 3, 5, -1, -1, -1] and growth.right.tolist() == [2, -1, 4, 6, -1, -1, -1]
-    assert growth.feature.tolist() == [70, -1, 2**60, 5, -1, -1, -1]
-    assert growth.threshold.tolist() == [0.5, 0, -1, 2, 0, 0, 0] and growth.gain.tolist() == [9, 0, 3, 1, 0, 0, 0]
-    assert growth.default_left.tolist() == [1, 0, 0, 1, 0, 0, 0]
-    sums = growth.sums(np.array([5, 40]))
-    assert sums.tolist() == [[5, 40], [1, 10], [4, 30], [7, 20], [-3, 10], [6, 12], [1, 8]]
-    dtypes = growth.left, growth.right, growth.feature, growth.threshold, growth.default_left, sums
-    assert [array.dtype for array in dtypes] == [np.int32, np.int32, np.int64, np.float32, np.uint8, np.int64]
+        splits([2], [2**60], [-1.0], [0], [1e99], [[7, 20], [-3, 10]]),
+        splits([3], [5], [2.0], [1], [1.0], [[6, 12], [1, 0]]),
+    ]  # fmt: skip
+    leaves = np.array([0.5, 1.5, 2.5, 3.5], np.float32)
+    tree = grown_tree(levels, np.array([-5, 40]), leaves, Steps(4.0, 0.5, 1.0, 1.0), SplitRule(2.0, 3.0, 0.0, 0.0), 0.5)
+    assert tree.left.tolist() == [1, -1, 3, 5, -1, -1, -1] and tree.right.tolist() == [2, -1, 4, 6, -1, -1, -1]
+    assert tree.feature.tolist() == [70, -1, 2**60, 5, -1, -1, -1]
+    assert tree.threshold.tolist() == [0.5, 0, -1, 2, 0, 0, 0] and tree.gain.tolist() == [9, 0, FLOAT_MAX, 1, 0, 0, 0]
+    assert tree.default_left.tolist() == [1, 0, 0, 1, 0, 0, 0]
+    assert tree.sum_hess.tolist() == [20, 5, 15, 10, 5, 6, 0]
+    inner = np.array([0.5 * 17 / 22, -0.5 * 13 / 17, -0.5 * 25 / 12], np.float32)
+    np.testing.assert_array_equal(tree.value, [inner[0], 0.5, inner[1], inner[2], 1.5, 2.5, 3.5])
+    assert {name: getattr(tree, name).dtype for name in TREE_DTYPES} == TREE_DTYPES
 
 
 def test_the_sums_of_children_that_are_built():
@@ -78,9 +84,9 @@ def test_the_sums_of_children_that_are_built():
 
 
 def test_a_tree_without_splits():
-    growth = Growth([splits([], [], [], [], [], [])])
-    assert (growth.n_nodes, growth.left.tolist(), growth.right.tolist()) == (1, [-1], [-1])
-    assert growth.feature.tolist() == [-1] and growth.sums(np.array([5, 40])).tolist() == [[5, 40]]
+    levels, leaf = [splits([], [], [], [], [], [])], np.array([0.25], np.float32)
+    tree = grown_tree(levels, np.array([5, 40]), leaf, Steps(1.0, 0.5, 1.0, 1.0), SplitRule(1.0, 0.0, 0.0, 0.0), 0.3)
+    assert [getattr(tree, name).tolist() for name in TREE_DTYPES] == [[-1], [-1], [-1], [0], [0], [0.25], [0], [20]]
 
 
 CUTS = [[-1.0, 0.0, 2.0, FLOAT_MAX], [], [FLOAT_MAX], [0.5, FLOAT_MAX], [-2.0, -1.0, FLOAT_MAX]]

@@ -4,16 +4,11 @@ import numpy as np
 import pytest
 
 from psboost.boosting import partition as module
-from psboost.boosting.partition import RowPartition, chunks_of, ones
+from psboost.boosting.partition import RowPartition, chunks_of
 from psboost.cluster.threads import side_by_side
 from psboost.kernels import routing as kernels
 from psboost.kernels.splits import BUILD_LEFT, N_SPLIT, NODE, UNSTORED_LEFT
 from tests.naive import routing as naive
-
-
-@pytest.mark.parametrize("n_rows", [0, 1, 64, 130])
-def test_ones(n_rows):
-    assert ones(n_rows).tolist() == [2**64 - 1] * ((n_rows + 63) // 64)
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,10 @@ STEPS = Steps(grad=0.25, hess=0.5, leaf_grad=1.0, leaf_hess=1.0)
     ],  # fmt: skip
 )
 def test_leaf_value(alpha, grad, hess, value):
-    values = SplitRule(1.0, alpha, 0.0, 0.0).leaf_values(np.array([grad, grad]), np.array([hess, 0]))
-    assert values == pytest.approx([value, 0])
+    values = SplitRule(1.0, alpha, 0.0, 0.0).leaf_values(np.array([[grad, hess], [grad, 0]], np.float64), 0.5)
+    assert values.dtype == np.float32 and values == pytest.approx([value / 2, 0])
+    [most] = SplitRule(0.0, alpha, 0.0, 0.0).leaf_values(np.array([[-1e300, 1e-3]]), 1.0)
+    assert most == np.finfo(np.float32).max  # what JSON holds
 
 
 def test_better_is_one_order_of_all_splits():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psboost.boosting.partition import ones
+from psboost.boosting.partition import ALL_ONES, n_words_of
 from psboost.data.block import DenseBlock, Leaving, Members, SparseBlock, bin_offsets_of, build_block, tiles_of
 from psboost.data.columns import to_columns
 from psboost.data.cut_points import CutPoints
@@ -127,7 +127,7 @@ def check_clear_bits(dense, sparse, feature, begin, end):
         ]  # fmt: skip
         for block in (dense, sparse):
             for leaving in forms:
-                bits, half = ones(dense.n_rows), dense.n_rows // 128 * 64
+                bits, half = np.full(n_words_of(dense.n_rows), ALL_ONES), dense.n_rows // 128 * 64
                 for rows in (slice(0, half), slice(half, dense.n_rows)):
                     block.clear_bits(leaving, rows, members, bits)
                 found.append(np.unpackbits(bits.view(np.uint8), bitorder="little")[: dense.n_rows].tolist())
