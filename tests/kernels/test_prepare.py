@@ -6,10 +6,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from numba.core.errors import TypingError
 
 from psboost.interrupts import interrupts_wait
 from psboost.kernels import prepare
@@ -60,6 +62,35 @@ def test_a_kernel_is_compiled_when_it_is_called_for_what_it_declares():
     assert len(twice.signatures) == 2 and len(four_times.signatures) == 1
     with pytest.raises(TypeError, match="No matching definition"):
         four_times(1 + 2j)
+
+
+def test_kernels_are_loaded_meanwhile(monkeypatch):
+    """But for those behind one that cannot be, which whoever calls it hears of."""
+
+    @kernel(int64(int64))
+    def thrice(x):
+        return 3 * x
+
+    @kernel(int64(int64))
+    def wrong(x):
+        return x.nothing
+
+    @kernel(int64(int64))
+    def behind(x):
+        return x
+
+    kernels = {prepare._LATER[0]: [("thrice", thrice), ("wrong", wrong), ("behind", behind)]}
+    monkeypatch.setattr(prepare, "kernels_of", lambda module: kernels.get(module, []))
+    with prepare.loading():
+        until = time.monotonic() + 60
+        while any(thread.name == "kernels" for thread in threading.enumerate()) and time.monotonic() < until:
+            time.sleep(0.01)
+    assert thrice.signatures and not behind.signatures and thrice(3) == 9
+    with pytest.raises(TypingError):
+        wrong(1)
+    kernels.clear()
+    with prepare.loading():
+        assert not any(thread.name == "kernels" for thread in threading.enumerate())
 
 
 def test_a_kernel_from_the_cache_finds_those_that_it_calls():
