@@ -173,8 +173,10 @@ def _predict_psboost(job: dict):
 def _predict_xgboost(X, job: dict):
     import xgboost
 
+    import psboost
+
     booster = xgboost.Booster({"nthread": 1}, model_file=job["model"])
-    missing = 0.0 if sparse.issparse(X) else np.nan  # psboost's rule for sparse data, as README.md says
+    missing = 0.0 if psboost.load_model(job["model"]).zero_as_missing is True else np.nan  # a stored 0 is, or is not
     if job["method"] == "in place":
         return lambda X: booster.inplace_predict(X, predict_type="margin", missing=missing)
     return lambda X: booster.predict(xgboost.DMatrix(X, missing=missing, nthread=1), output_margin=True)
