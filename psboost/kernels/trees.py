@@ -2,19 +2,7 @@
 
 import numpy as np
 
-from psboost.kernels.compile import (
-    IN,
-    IN2,
-    OUT,
-    float32,
-    float64,
-    inline,
-    int32,
-    int64,
-    kernel,
-    uint8,
-    void,
-)
+from psboost.kernels.compile import IN, IN2, OUT, float32, float64, inline, int32, int64, kernel, uint8, void
 from psboost.kernels.splits import DEFAULT_LEFT, NODE
 
 _MOST = float(np.finfo(np.float32).max)  # models are JSON, which knows no infinity; gains of huge labels are beyond it
@@ -54,7 +42,7 @@ def grow(
 ):  # fmt: skip
     """The nodes (OUT, boosting.forest.Tree) of a tree. The k-th split's children are nodes 2 k + 1 and 2 k + 2.
 
-    splits, features, thresholds, gains   of all levels (kernels.splits)
+    splits       and features, thresholds, gains: of all levels (kernels.splits)
     sums         (n_nodes, 2): of grad and hess, in steps
     leaf_values  of the leaves, in order of node; other nodes have what their sums are worth
     """

@@ -134,7 +134,7 @@ class Coordinator(Role):
         job, base_score = self._job, self._job.parameters.base_score
         if base_score is None:
             steps = job.steps(self._bounds, self._stock.n_rows)
-            [sums] = yield from self._leaf_sums(-1, steps)
+            [sums] = yield from self._leaf_sums(-1, 1, steps)
             base_score = job.loss.intercept(*sums)
         margin = job.loss.margin_of(base_score)
         for worker in job.workers:
@@ -143,10 +143,13 @@ class Coordinator(Role):
 
     # --- one tree
 
-    def _leaf_sums(self, tree: int, steps: Steps):
+    def _leaf_sums(self, tree: int, n_leaves: int, steps: Steps):
         """float64 (n_leaves, 2): sum_grad and sum_hess of each leaf over all rows."""
         senders = [worker_name(r, 0) for r in range(self._job.n_row_shards)]
         pushed = yield from self.gather(PushLeafSums, senders, tree=tree)
+        for sender, sums in zip(senders, (message.sums for message in pushed), strict=True):
+            if sums.dtype != np.int64 or sums.shape != (n_leaves, 2):
+                raise ProtocolError(f"{sender} sends leaf sums of {sums.dtype}{sums.shape}, expected int64({n_leaves}, 2)")
         return sum(message.sums for message in pushed) * np.array([steps.leaf_grad, steps.leaf_hess])
 
     def _grow(self, tree: int):
@@ -179,7 +182,7 @@ class Coordinator(Role):
             if len(splits.fields) == 0 or splits.last:
                 break
             frontier, level = frontier.split(len(splits.fields)), level + 1
-        sums = yield from self._leaf_sums(tree, steps)
+        sums = yield from self._leaf_sums(tree, 1 + sum(len(splits.fields) for splits in levels), steps)
         values = job.rule.leaf_values(sums, job.parameters.learning_rate)
         closed = CloseTree(tree=tree, values=values)
         for worker in job.workers:
@@ -300,4 +303,3 @@ class Coordinator(Role):
                 "bytes_by_tree": [2 * (n_workers - 1) * 16 * dense_bins * n for n in self._n_histograms],
             },
         }
-

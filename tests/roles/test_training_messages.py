@@ -583,6 +583,18 @@ def test_a_coordinator_deals_chooses_and_closes():
     assert tree.value[[1, 3, 4]].tolist() == sent[0][1].values.tolist()
 
 
+@pytest.mark.parametrize("sums", [np.zeros((2, 2), np.int64), np.zeros(2, np.int64), np.zeros((1, 2))])
+def test_sums_of_other_leaves_are_refused(sums):
+    coordinator = Coordinator(runs.make_job((2, 1), 1, n_rounds=1, max_depth=2))
+    coordinator.start()
+    for r in range(2):
+        coordinator.handle(f"worker {r},0", describe([5], [2]))
+    coordinator.handle("server 0", ShareCutPoints(cut_points=points([1.0, FLOAT_MAX]).to_arrays()))
+    coordinator.handle("worker 0,0", PushLeafSums(sums=np.zeros((1, 2), np.int64)))
+    with pytest.raises(ProtocolError, match=r"worker 1,0 sends leaf sums of .*, expected int64\(1, 2\)"):
+        coordinator.handle("worker 1,0", PushLeafSums(sums=sums))
+
+
 def test_living_sets_of_other_ranges_are_refused():
     coordinator = Coordinator(runs.make_job((2, 1), 1, n_rounds=1, max_depth=2, min_child_weight=0, base_score=0.5))
     coordinator.start()
