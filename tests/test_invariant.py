@@ -11,7 +11,7 @@ import psboost
 from psboost.boosting import partition
 from psboost.boosting.twins import Elders
 from psboost.data import block
-from psboost.roles import dealing, worker
+from psboost.roles import block_worker, worker
 from psboost.roles.modes import MODES
 from psboost.roles.part import Part
 from tests import runs
@@ -200,11 +200,11 @@ def test_rows_by_tiles(grid, evals, grad_bits, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("grid", "threads"), [((1, 1), 1), ((1, 1), 2), ((1, 2), 1)])
-def test_features_of_a_thread_in_two_ranges(grid, threads, tmp_path, monkeypatch):
+def test_features_of_a_thread_in_two_parts(grid, threads, tmp_path, monkeypatch):
     arguments = problem(n_rows=400) | {"num_boost_round": 3, "transport": "memory"}
-    whole = saved(psboost.train(**arguments), tmp_path)
-    n_features = arguments["X"].shape[1] // (grid[1] * threads)
-    monkeypatch.setattr(dealing, "NARROW_BINS", 2 * n_features // 3)
+    first = psboost.train(**arguments)
+    whole, n_bins = saved(first, tmp_path), int(first.bin_mapper.offsets[-1])
+    monkeypatch.setattr(block_worker, "NARROW_BINS", 2 * n_bins // (3 * grid[1] * threads))
     made = []
     monkeypatch.setattr(worker, "Part", lambda *a: made.append(Part(*a)) or made[-1])
     assert saved(psboost.train(**arguments, grid=grid, threads=threads), tmp_path) == whole

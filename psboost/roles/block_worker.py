@@ -10,7 +10,7 @@ from psboost.boosting.histogram import Histograms, Total
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.split import best_of
 from psboost.boosting.twins import Elders, number_elders
-from psboost.data.block import SparseBlock
+from psboost.data.block import NARROW_BINS, SparseBlock
 from psboost.data.cut_points import CutPoints
 from psboost.kernels.splits import BUILD_LEFT
 from psboost.roles.role import COORDINATOR, server_name
@@ -33,9 +33,14 @@ class BlockWorker(Worker):
         owners = job.servers_of_ranges(feature_shard) if job.merges else []
         self._ranges_of_servers = {server_name(s): [i for i, own in enumerate(owners) if own == s] for s in owners}
 
-    def _ranges_of_parts(self, range_offsets):
+    def _ranges_of_threads(self, range_offsets):
         offsets = range_offsets if self._job.n_threads > 1 or not self._job.merges else [0, range_offsets[-1]]
         return list(zip(offsets, offsets[1:], strict=False))
+
+    def _ranges_to_build(self):
+        if self._job.merges:
+            return self._ranges
+        return [part for features in self._ranges for part in _narrow_parts(*features, self._bin_offsets)]
 
     def _rule_of_parts(self):
         return None if self._job.merges else self._job.rule
@@ -154,3 +159,17 @@ class BlockWorker(Worker):
             offsets, packer = self._offsets_of_ranges[number], self._packers[number]
             return encode_histograms(self._job.codec, built, offsets, packer, level)
 
+
+def _narrow_parts(begin: int, end: int, bin_offsets: np.ndarray) -> list[tuple[int, int]]:
+    """Features begin .. end, popular ones first; in two parts, if their rows of bins (kernels.row_bins) are narrow then, and
+    wide in one.
+
+    Most values are in the first, which is as large as can be; the second's rows are nearly empty. With three or more, to go
+    through the rows so many times takes as long as it saves.
+    """
+    first, last = int(bin_offsets[begin]), int(bin_offsets[end])
+    if NARROW_BINS < last - first <= 2 * NARROW_BINS:
+        middle = int(np.searchsorted(bin_offsets, first + NARROW_BINS, side="right")) - 1
+        if begin < middle and last - bin_offsets[middle] <= NARROW_BINS:
+            return [(begin, middle), (middle, end)]
+    return [(begin, end)]

@@ -8,7 +8,6 @@ from psboost.boosting.fixed_point import greatest_sum, least_rows
 from psboost.boosting.losses import FLOAT_MAX
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
-from psboost.data.block import NARROW_BINS
 from psboost.data.cut_points import CutPoints
 from psboost.data.rows import sum_counts
 from psboost.errors import DataError, ParameterError
@@ -88,17 +87,6 @@ class Stock:
             )
 
 
-def _n_ranges_of_thread(n_features: int, job: Job) -> int:
-    """How many ranges each thread of a worker has, where nobody merges and the worker has so many features.
-
-    Two, if their rows of bins (kernels.row_bins) are narrow then, and wide in one: on avazu-shaped data a tree takes 0.82 of
-    the time. With three or more, to go through the rows so many times takes as long as it saves. A feature has a bin or
-    more; how many is not known before the features are dealt.
-    """
-    of_thread = n_features / job.n_threads
-    return 2 if NARROW_BINS < of_thread <= 2 * NARROW_BINS and not job.is_ring else 1
-
-
 def _sum_counts(described: list[DescribeRows]) -> dict[str, np.ndarray]:
     features = [unpack_ascending(m.features, m.n_distinct) for m in described]
     ids, counts = sum_counts(features, [unpack_integers(m.counts, m.n_distinct) for m in described])
@@ -110,8 +98,7 @@ class Dealing:
     """Who owns which features.
 
     features         for each feature shard, int64: user numbers in internal order, range by range, popular ones first
-    range_offsets    for each feature shard, int64 (n_ranges + 1): its ranges (Job.shares_of_ranges); where nobody merges,
-                     a thread's may be in two halves
+    range_offsets    for each feature shard, int64 (n_ranges + 1): its ranges (Job.shares_of_ranges)
     values_of_feature_shards  int64 (C): stored values;  bins_of_servers  int64 (S): bins, at most
     min_rows         features stored in fewer rows are nobody's: they can never be split (D3)
     cut_points       of each feature shard, if a bin mapper was given
@@ -147,8 +134,6 @@ class Dealing:
         features, range_offsets, bins_of_servers = [], [], np.zeros(job.n_servers, np.int64)
         for c in range(job.n_feature_shards):
             own, shares = shards == c, job.shares_of_ranges(c)
-            if job.n_row_shards == 1:
-                shares *= _n_ranges_of_thread(int(own.sum()), job)
             ranges, loads = _deal((work if job.n_row_shards == 1 else bins)[own], shares)
             by_range = np.argsort(ranges, kind="stable")
             features.append(ids[own][by_range])

@@ -39,7 +39,7 @@ class RingWorker(Worker):
     siblings are parent - child at each worker; all choose the same splits, so that the coordinator is only told of them.
     """
 
-    def _ranges_of_parts(self, range_offsets):
+    def _ranges_of_threads(self, range_offsets):
         offsets = range_offsets[:: self._job.n_row_shards]
         return list(zip(offsets, offsets[1:], strict=False))
 

@@ -71,7 +71,7 @@ class Worker(Role):
         [deal] = yield from self.gather(DealFeatures, [COORDINATOR])
         job = self._job = self._job.with_rule(zeros.RULES[deal.zero_rule])
         self._ids = unpack_integers(deal.features, int(deal.range_offsets[-1]))
-        self._ranges = self._ranges_of_parts(deal.range_offsets.tolist())
+        self._ranges = self._ranges_of_threads(deal.range_offsets.tolist())
         with self.stage("read"):
             shard = self._read(deal)
         self._range_offsets, self._n_train = deal.range_offsets, shard.n_train
@@ -188,7 +188,7 @@ class Worker(Role):
         """Bins the rows by these cut points."""
         self._bin_offsets = bin_offsets_of(cut_points)
         with self.stage("bin"):
-            self._parts = self._all(partial(self._make_part, columns, cut_points), self._ranges)
+            self._parts = self._all(partial(self._make_part, columns, cut_points), self._ranges_to_build())
 
     def _make_part(self, columns: AnyColumns, cut_points: CutPoints, features: tuple[int, int]) -> Part:
         job, (begin, end) = self._job, features
@@ -354,9 +354,13 @@ class Worker(Role):
 
     # --- what differs from mode to mode
 
-    def _ranges_of_parts(self, range_offsets: list[int]) -> list[tuple[int, int]]:
-        """The features of each Part, begin .. end, out of the ranges dealt: one for each thread, or two."""
+    def _ranges_of_threads(self, range_offsets: list[int]) -> list[tuple[int, int]]:
+        """The features, begin .. end, that each thread has, out of the ranges dealt."""
         raise NotImplementedError
+
+    def _ranges_to_build(self) -> list[tuple[int, int]]:
+        """The features of each Part, one for each thread or more, once their bins are known."""
+        return self._ranges
 
     def _rule_of_parts(self) -> SplitRule | None:
         """With a rule, each part finds the splits of its own features."""

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from psboost.data.cut_points import CutPoints
 from psboost.data.sketches import Sketches
 from psboost.errors import DataError, ParameterError, ProtocolError
 from psboost.kernels.splits import BUILD_LEFT, N_SPLIT, NODE, NODE_GRAD
-from psboost.roles import dealing
+from psboost.roles import block_worker
 from psboost.roles.block_worker import BlockWorker
 from psboost.roles.coordinator import Coordinator
 from psboost.roles.server import Server
@@ -511,21 +512,16 @@ def describe(features=(), counts=(), n_rows=2, labels=(0.0, 1.0), **how):
 
 
 @pytest.mark.parametrize(
-    ("n_features", "threads", "sizes"),
+    ("begin", "bins", "parts"),
     [
-        (4, 1, [4]), (5, 1, [3, 2]), (8, 1, [4, 4]), (9, 1, [9]),
-        (8, 2, [4, 4]), (9, 2, [3, 2, 2, 2]), (16, 2, [4, 4, 4, 4]), (17, 2, [9, 8]),
+        (0, [1, 1, 1, 1], [4]), (0, [1, 1, 1, 1, 1], [4, 1]), (2, [3, 3], [1, 1]), (1, [1, 2, 2, 1], [2, 2]),
+        (0, [2] * 4, [2, 2]), (0, [1] * 9, [9]), (1, [1, 2, 2, 3], [4]), (0, [5, 1], [2]), (0, [1, 5], [2]), (3, [], [0]),
     ],
 )  # fmt: skip
-def test_a_lone_workers_features_are_dealt_to_two_ranges_a_thread_where_that_makes_them_narrow(
-    n_features, threads, sizes, monkeypatch
-):
-    monkeypatch.setattr(dealing, "NARROW_BINS", 4)
-    coordinator = Coordinator(replace(runs.make_job(), n_threads=threads))
-    coordinator.start()
-    features = list(range(n_features))
-    [(_, deal)] = coordinator.handle("worker 0,0", describe(features, [9] * n_features, n_rows=9))
-    assert np.diff(deal.range_offsets).tolist() == sizes
+def test_features_are_cut_in_two_where_that_makes_their_rows_narrow(begin, bins, parts, monkeypatch):
+    monkeypatch.setattr(block_worker, "NARROW_BINS", 4)
+    offsets, edges = np.cumsum([0, *[7] * begin, *bins]).astype(np.int32), np.cumsum([begin, *parts]).tolist()
+    assert block_worker._narrow_parts(begin, begin + len(bins), offsets) == list(pairwise(edges))
 
 
 def test_a_coordinator_deals_chooses_and_closes():
