@@ -106,6 +106,16 @@ def _clear_bins(first_bin, last_bin, posting_offsets, posting_rows, rows_ascend,
                 _clear(uint64(posting_rows[i]), place, members, bits)
 
 
+@inline
+def _clear_leaving(
+    begin, end, other, posting_offsets, posting_rows, rows_ascend, first_row, last_row, place, members, bits
+):
+    """Clears the bits of the members that have one of bins begin .. end, or bin `other` (-1: none), by these bins' rows."""
+    _clear_bins(begin, end, posting_offsets, posting_rows, rows_ascend, first_row, last_row, place, members, bits)
+    if other >= 0:
+        _clear_bins(other, other + 1, posting_offsets, posting_rows, rows_ascend, first_row, last_row, place, members, bits)
+
+
 @kernel(void(IN[int64], IN[int32], boolean, IN[int32], OUT2[int64], int64, int64, IN2[uint64], OUT[uint64]))
 def clear_bits(posting_offsets, posting_rows, rows_ascend, bin_offsets, leaving, first_row, last_row, members, bits):
     """Clears the bits of the rows first_row .. last_row in members[place] that leave, for each of `leaving` whose rows are
@@ -115,11 +125,11 @@ def clear_bits(posting_offsets, posting_rows, rows_ascend, bin_offsets, leaving,
     """
     for k in range(len(leaving)):
         first, place = int64(bin_offsets[leaving[k, OWN_FEATURE]]), uint64(leaving[k, OWN_PLACE])
-        begin, end, other = first + leaving[k, OWN_FIRST], first + leaving[k, OWN_LAST], leaving[k, OWN_NAN]
-        _clear_bins(begin, end, posting_offsets, posting_rows, rows_ascend, first_row, last_row, place, members, bits)
-        if other >= 0:
-            begin, end = first + other, first + other + 1
-            _clear_bins(begin, end, posting_offsets, posting_rows, rows_ascend, first_row, last_row, place, members, bits)
+        begin, end = first + leaving[k, OWN_FIRST], first + leaving[k, OWN_LAST]
+        other = first + leaving[k, OWN_NAN] if leaving[k, OWN_NAN] >= 0 else int64(-1)
+        _clear_leaving(
+            begin, end, other, posting_offsets, posting_rows, rows_ascend, first_row, last_row, place, members, bits
+        )
 
 
 @inline
@@ -182,10 +192,7 @@ def clear_bits_of_lists(
         for i in range(uint64(low), uint64(high)):
             row = uint64(rows[i])
             members[_0, row >> _6] |= _1 << (row & _63)
-        _clear_bins(begin, end, posting_offsets, posting_rows, rows_ascend, first_row, last_row, _0, members, bits)
-        if other >= 0:
-            begin, end = other, other + 1
-            _clear_bins(begin, end, posting_offsets, posting_rows, rows_ascend, first_row, last_row, _0, members, bits)
+        _clear_leaving(begin, end, other, posting_offsets, posting_rows, rows_ascend, first_row, last_row, _0, members, bits)
         for i in range(uint64(low), uint64(high)):
             members[_0, uint64(rows[i]) >> _6] = _0
 
