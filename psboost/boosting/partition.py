@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from psboost.data.block import Members
-from psboost.kernels import routing as kernels
+from psboost.kernels import members as kernels
 from psboost.kernels.splits import NODE
 
 GROUP_ROWS = 1 << 17  # work on fewer is not worth waking up a thread

@@ -10,7 +10,7 @@ from psboost.boosting.builders import join_sums
 from psboost.boosting.fixed_point import Steps, packed_rows, power_above, round_gradients
 from psboost.boosting.partition import chunks_of
 from psboost.kernels import gradients as kernels
-from psboost.kernels import node_builds, routing
+from psboost.kernels import node_builds
 
 AT_ONCE = 1 << 15  # rows, whose gradients stay in a core's cache
 _LEAST_PARTS = 1e17  # of the least number above 0: such a weight surely leaves a hess above 0
@@ -105,7 +105,7 @@ class RowGradients:
             n = piece.stop - begin
             if self._due is not None:
                 node_of_row, values = self._due
-                routing.add_values(node_of_row[piece], values, self._margins[piece])
+                kernels.add_values(node_of_row[piece], values, self._margins[piece])
             weights = self._weights if len(self._weights) == 1 else self._weights[piece]
             self._loss.gradients(self._margins[piece], self._labels[piece], weights, grads[:n], hesses[:n])
             yield piece, grads[:n], hesses[:n]

@@ -30,7 +30,7 @@ class Members(NamedTuple):
 
     words  uint64 (n_places, n_words): bit r % 64 of word r // 64 says whether row r is a member
     rows   int32: those of the lists, ascending in each
-    held   int64 (n_nodes, N_HELD): where the rows of each node are, as kernels.routing has it
+    held   int64 (n_nodes, N_HELD): where the rows of each node are, as kernels.members has it
     """
 
     words: np.ndarray

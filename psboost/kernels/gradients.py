@@ -8,8 +8,8 @@ from numba.extending import overload
 
 from psboost.kernels.compile import IN, OUT, float32, float64, inline, int32, int64, kernel, uint8, uint32, uint64, void
 from psboost.kernels.floats import MOST, exp
+from psboost.kernels.members import NODES
 from psboost.kernels.packed_rows import WIDTHS, pack
-from psboost.kernels.routing import NODES
 
 FLOATS = (float32, float64)
 FRACTION_BITS = 15  # of a step, by which it is decided whether a row's gradient is rounded up
@@ -118,3 +118,10 @@ def sum_by_node(grads, hesses, node_of_row, grad_step, hess_step, sums):
         pair = uint64(4) * uint64(node_of_row[row]) + uint64(2) * (row & uint64(1))
         sums[pair] += int64(np.rint(float64(grads[row]) * per_grad))
         sums[pair + uint64(1)] += int64(np.rint(float64(hesses[row]) * per_hess))
+
+
+@kernel([void(IN[node], IN[float32], OUT[float32]) for node in NODES])
+def add_values(node_of_row, values, margins):
+    """Adds to each row's margin the value of the node that the row is in."""
+    for i in range(uint64(len(node_of_row))):
+        margins[i] += values[uint64(node_of_row[i])]

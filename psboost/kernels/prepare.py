@@ -18,14 +18,14 @@ from psboost.kernels import CACHE_FOLDER
 JOBS = {
     "train": (
         "histograms", "node_histograms", "summaries", "splits", "binning", "open_nodes", "dense", "packing", "tiles",
-        "node_builds", "columns", "routing", "cells", "gradients", "dealing", "links", "trees",
+        "node_builds", "columns", "members", "routing", "cells", "gradients", "dealing", "links", "trees",
     ),
     "send": ("twins", "classes", "pairs", "bitvectors", "chunks", "histogram_streams"),
     "predict": ("cells", "exits", "links", "scoring", "walking"),
     "parse": ("svmlight",),
 }  # fmt: skip
 # What is called when the data are binned: it takes as long to load as a tree or two to grow.
-_LATER = ("gradients", "tiles", "node_histograms", "node_builds", "splits", "open_nodes", "routing", "trees")
+_LATER = ("gradients", "tiles", "node_histograms", "node_builds", "splits", "open_nodes", "members", "routing", "trees")
 _MOST_PROCESSES = 8
 _NEW_OBJECTS = 50_000  # between two searches for garbage
 

@@ -23,7 +23,7 @@ from psboost.data.rows import Counts, Held
 from psboost.data.sketches import Sketches
 from psboost.data.source import Source
 from psboost.errors import DataError
-from psboost.kernels import routing as routing_kernels
+from psboost.kernels.gradients import add_values
 from psboost.kernels.splits import NODE, SHARD
 from psboost.roles.job import Job
 from psboost.roles.part import AnySplits, Part
@@ -348,7 +348,7 @@ class Worker(Role):
         if self._eval_sources and self._c == 0:
             margins = self._margins[self._n_train :]
             with self.stage("update"):
-                routing_kernels.add_values(node_of_row[self._n_train :], values, margins)
+                add_values(node_of_row[self._n_train :], values, margins)
             labels = np.array(self._labels_of_rows[self._n_train :] if tree == 0 else (), np.float64)
             self.send(COORDINATOR, PushEvaluation(tree=tree, margins=margins.copy(), labels=labels))
 

@@ -6,7 +6,7 @@ import pytest
 from psboost.boosting import partition as module
 from psboost.boosting.partition import RowPartition, chunks_of
 from psboost.cluster.threads import side_by_side
-from psboost.kernels import routing as kernels
+from psboost.kernels import members as kernels
 from psboost.kernels.splits import BUILD_LEFT, N_SPLIT, NODE, UNSTORED_LEFT
 from tests.naive import routing as naive
 

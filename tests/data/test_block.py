@@ -15,6 +15,7 @@ from psboost.data.sketches import Sketches
 from psboost.errors import DataError
 from psboost.kernels import binning as kernels
 from psboost.kernels import routing
+from psboost.kernels.members import N_HELD
 from tests.naive import binning as naive
 from tests.naive import routing as naive_routing
 from tests.plain import as_kernel
@@ -116,7 +117,7 @@ def check_clear_bits(dense, sparse, feature, begin, end):
     is_in = [[row % 3 == node for row in range(dense.n_rows)] for node in range(3)]
     words = np.array([naive_routing.to_words(own) for own in is_in], np.uint64)
     lists, middle = np.concatenate([rows_of[2], rows_of[1]]), len(rows_of[2])
-    members = Members(words, lists, np.empty((0, routing.N_HELD), np.int64))
+    members = Members(words, lists, np.empty((0, N_HELD), np.int64))
     n_bins = int(sparse.bin_offsets[feature + 1] - sparse.bin_offsets[feature])
     first = sparse.bin_offsets[feature]
     for extra in (-1, n_bins - 1) if end < n_bins else (-1,):

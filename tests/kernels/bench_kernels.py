@@ -12,7 +12,7 @@ from scipy import sparse
 
 from psboost.boosting.scorer import Scorer
 from psboost.data.source import open_source
-from psboost.kernels import binning, columns, histograms, node_histograms, routing, splits
+from psboost.kernels import binning, columns, histograms, members, node_histograms, splits
 from psboost.wire import packing
 from tests.naive import gradients as naive_gradients
 from tests.naive import scoring as naive_scoring
@@ -109,16 +109,16 @@ def test_find_split(benchmark, data):
 def test_split_members(benchmark):
     n_words = N_ROWS // 64
     bits = np.random.default_rng(2).integers(0, 2**63, n_words, np.int64).view(np.uint64)
-    members = np.full((2, n_words), 2**64 - 1, np.uint64)
-    splits, counts = np.array([[0, 1, 1, 1, 2]], np.int64), np.empty(2, np.int64)
-    benchmark(routing.split_members, splits, 0, n_words, bits, members, counts)
+    words = np.full((2, n_words), 2**64 - 1, np.uint64)
+    moves, counts = np.array([[0, 1, 1, 1, 2]], np.int64), np.empty(2, np.int64)
+    benchmark(members.split_members, moves, 0, n_words, bits, words, counts)
 
 
 @pytest.mark.parametrize("share", [0.5, 0.03])
 def test_list_members(benchmark, share):
     mine = np.random.default_rng(2).random(N_ROWS // 64 * 64) < share
-    members, rows = np.packbits(mine, bitorder="little").view(np.uint64)[None], np.empty(np.count_nonzero(mine), np.int32)
-    benchmark(lambda: routing.list_members(np.array([[0, N_ROWS, 0, len(rows)]]), 0, N_ROWS // 64, members, rows))
+    words, rows = np.packbits(mine, bitorder="little").view(np.uint64)[None], np.empty(np.count_nonzero(mine), np.int32)
+    benchmark(lambda: members.list_members(np.array([[0, N_ROWS, 0, len(rows)]]), 0, N_ROWS // 64, words, rows))
 
 
 @pytest.mark.parametrize("way", ["encode", "decode"])

@@ -143,3 +143,11 @@ def test_sums_by_node(kernels, dtype, rows, grad_step, hess_step, data):
     np.testing.assert_array_equal(added.sum(axis=1), expected)
     of_even = naive.sum_by_node(rows[::2], node_of_row[::2], 3, grad_step, hess_step)
     np.testing.assert_array_equal(added[:, 0], of_even)
+
+
+@WAYS
+def test_add_values(kernels):
+    margins = np.array([0.1, 0.2, 0.3], np.float32)
+    kernels.add_values(np.array([4, 0, 4], np.int32), np.array([0, 9, 9, 9, 0.7], np.float32), margins)
+    expected = [np.float32(0.1) + np.float32(0.7), np.float32(0.2), np.float32(0.3) + np.float32(0.7)]
+    assert margins.tolist() == [float(margin) for margin in expected]

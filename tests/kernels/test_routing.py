@@ -8,36 +8,10 @@ from hypothesis import strategies as st
 from psboost.kernels import dense, routing
 from tests.naive import routing as naive
 from tests.plain import both_ways
+from tests.shards import edges_of, members_of, shards, words_of
 
 WAYS = pytest.mark.parametrize("kernels", both_ways(routing), ids=["compiled", "plain"])
 quick = settings(max_examples=60, deadline=None)
-SIZES = st.sampled_from([0, 1, 2, 63, 64, 65, 130, 400])
-
-
-@st.composite
-def shards(draw):
-    """(node of each row, bits, some rows ascending)"""
-    n_rows = draw(SIZES)
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    node_of_row = rng.integers(3, 6, n_rows).tolist()
-    bits = (rng.random(n_rows) < draw(st.sampled_from([0.0, 0.5, 0.9, 1.0]))).tolist()
-    return node_of_row, bits, np.flatnonzero(rng.random(n_rows) < 0.5).tolist()
-
-
-def words_of(bits):
-    return np.array(naive.to_words(bits), np.uint64)
-
-
-def members_of(node_of_row, nodes):
-    """uint64 (nodes + 1, n_words): the rows of each; the last place is free."""
-    places = [words_of([own == node for own in node_of_row]) for node in nodes]
-    return np.stack([*places, np.full_like(places[0], 7)])
-
-
-def edges_of(n_rows, in_parts):
-    """first_row, last_row of each part."""
-    edges = [0, n_rows // 192 * 64, n_rows] if in_parts else [0, n_rows]
-    return list(zip(edges, edges[1:], strict=False))
 
 
 def ascending(rows):
@@ -141,79 +115,3 @@ def test_clear_bits_dense(kernels, shard, dtype, bins, other, highest, in_parts)
     leave = [row for row, cell in enumerate(column.tolist()) if bins[0] <= cell < bins[1] or cell == other]
     assert of_members.tolist() == naive.to_words(naive.clear_bits(leave, node_of_row, 3, bits))
     assert of_rows.tolist() == naive.to_words(naive.clear_bits(set(leave) & set(own), [0] * n_rows, 0, bits))
-
-
-@WAYS
-@quick
-@given(shards(), st.booleans(), st.booleans(), st.integers(0, 400))
-def test_members_are_split_listed_and_numbered(kernels, shard, default_is_left, in_parts, n_train):
-    node_of_row, bits, _ = shard
-    n_rows, words = len(bits), words_of(bits)
-    rows = [row for row, node in enumerate(node_of_row) if node == 3]
-    left, right = naive.partition(rows, bits, default_is_left)
-    members = members_of(node_of_row, [4, 3])
-    others = members[0].copy()
-    splits = np.array([[1, 2, default_is_left, 11, 12]], np.int64)
-    parts = [(first // 64, (last + 63) // 64) for first, last in edges_of(n_rows, in_parts)]
-    numbers = np.array(node_of_row, np.int32)
-    counts, listed, n_listed = np.zeros((len(parts), 2), np.int64), np.full(n_rows, -1, np.int32), 0
-    for part, of_part in zip(parts, counts, strict=True):
-        kernels.number_members(splits, *part, words, members, numbers)
-        kernels.split_members(splits, *part, words, members, of_part)
-        n_left = int(of_part[0])
-        lists = np.array([[1, n_train, n_listed, n_listed + n_left]], np.int64)
-        kernels.list_members(lists, *part, members, listed)
-        assert n_listed <= lists[0, kernels.LIST_END] <= n_listed + n_left
-        n_listed = int(lists[0, kernels.LIST_END])
-    assert members.tolist() == [others.tolist(), words_of([r in left for r in range(n_rows)]).tolist(),
-                                words_of([r in right for r in range(n_rows)]).tolist()]  # fmt: skip
-    assert counts.sum(axis=0).tolist() == [len(left), len(right)]
-    assert listed[:n_listed].tolist() == [row for row in left if row < n_train]
-    assert listed[len(left) :].tolist() == [-1] * (n_rows - len(left))
-    expected = [11 if r in left else 12 if r in right else node for r, node in enumerate(node_of_row)]
-    assert numbers.tolist() == expected
-
-
-@WAYS
-@quick
-@given(shards(), st.booleans())
-def test_lists_are_split_and_numbered(kernels, shard, default_is_left):
-    """Two lists, with other numbers before, between and behind them."""
-    node_of_row, bits, own = shard
-    others = [row for row in range(len(bits)) if row not in own]
-    ways = [(own, default_is_left), (others, not default_is_left)]
-    rows = np.array([-7, *own, -8, -9, *others, -7], np.int32)
-    begins = [1, 3 + len(own)]
-    held = np.full((8, routing.N_HELD), -5)
-    held[:2] = [[-1, at, at + len(of)] for at, (of, _) in zip(begins, ways, strict=True)]
-    splits = np.array([[k, 0, 0, 0, 0, way[1], 1] for k, way in enumerate(ways)], np.int32)
-    moves, room, words = np.empty((2, routing.N_FIELDS), np.int64), np.array([0, 7]), words_of(bits)
-    numbers, spans = np.array(node_of_row, np.int32), np.empty((2, 2), np.int64)
-    assert kernels.plan_moves(splits, 4, False, held, room, moves) == 0
-    kernels.number_lists(moves, words, rows, numbers)
-    nothing, spare = np.empty((1, 0), np.int64), np.empty(len(bits) + 1, np.int32)
-    lists = np.empty((0, routing.N_LIST_FIELDS), np.int64)
-    assert kernels.settle(splits, 4, moves, 0, nothing, words, len(bits), rows, spare, held, room, lists) == 0
-    kernels.find_spans(splits, 4, held, rows, len(bits), lists, 1, spans)
-    expected, parts = list(node_of_row), []
-    for k, (of, left_bit) in enumerate(ways):
-        parts.append(naive.partition(of, bits, left_bit))
-        for child, part in zip((4 + 2 * k, 5 + 2 * k), parts[-1], strict=True):
-            for row in part:
-                expected[row] = child
-    assert numbers.tolist() == expected
-    assert rows.tolist() == [-7, *parts[0][0], *parts[0][1], -8, -9, *parts[1][0], *parts[1][1], -7]
-    middles = [at + len(left) for at, (left, _) in zip(begins, parts, strict=True)]
-    ends = [at + len(of) for at, (of, _) in zip(begins, ways, strict=True)]
-    assert held[:2].tolist() == [[-1, 0, 0]] * 2 and room.tolist() == [0, 7]
-    cuts = zip(begins, middles, ends, strict=True)
-    assert held[4:].tolist() == [[-1, *span] for a, b, c in cuts for span in ((a, b), (b, c))]
-    assert spans.tolist() == [list(pair) for pair in zip(begins, middles, strict=True)]
-
-
-@WAYS
-def test_add_values(kernels):
-    margins = np.array([0.1, 0.2, 0.3], np.float32)
-    kernels.add_values(np.array([4, 0, 4], np.int32), np.array([0, 9, 9, 9, 0.7], np.float32), margins)
-    expected = [np.float32(0.1) + np.float32(0.7), np.float32(0.2), np.float32(0.3) + np.float32(0.7)]
-    assert margins.tolist() == [float(margin) for margin in expected]

@@ -1,4 +1,4 @@
-"""Slow twins of psboost/kernels/routing.py: a bitvector is a list of bools."""
+"""Slow twins of psboost/kernels/routing.py and members.py: a bitvector is a list of bools."""
 
 
 def clear_bits(rows, node_of_row, node, bits):
