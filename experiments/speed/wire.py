@@ -19,7 +19,8 @@ Figures, for each shape and rate:
                that were grown, the median tree for each that is missing
 
 Once psboost has a node for each role, so that all it sends crosses an interface, and is beside what its report counts.
-Slow peers grow few trees; ratios are of the same trees of both, and psboost trains again right after each peer, for them.
+Slow peers grow few trees; ratios are of the same trees of both, and psboost trains again right after each peer, for them:
+one turn of several, if the peer is quick.
 Qualities are AUC on 20,000 test rows, after as many trees as the note says.
 """
 
@@ -304,39 +305,44 @@ class Bench:
         self._path(way.who, self.n_rounds).write_text(json.dumps(asdict(run)))
         return run
 
-    def of_peer(self, who: str) -> tuple[Run, Run]:
-        """Its training, or one that says why it failed; and psboost's, right after it, so that both had the same machine."""
+    def of_peer(self, who: str, n_turns: int) -> list[tuple[Run, Run]]:
+        """Its trainings, each with psboost's right after it, so that both had the same machine: n_turns, or fewer where more
+        would take longer than one may. Or a single one that says why it failed."""
         n_rounds = FEW if (who, self.data.shape) in SLOW else self.n_rounds
         path = self._path(who, n_rounds)
         if not self._again and path.exists() and time.localtime(path.stat().st_mtime)[:3] == time.localtime()[:3]:
-            theirs, ours = (Run(**run) for run in json.loads(path.read_text()))
-            return theirs, ours
+            return [(Run(**theirs), Run(**ours)) for theirs, ours in json.loads(path.read_text())]
         needed = MEMORY.get((who, self.data.shape), 0)
         if free_memory() < needed:
-            return Run(
-                failed=f"not run: it needs {needed / 1e9:.0f} GB of memory, {free_memory() / 1e9:.0f} are free"
-            ), Run()
-        try:
-            theirs = run_peer(who, self.data, n_rounds, self.rate, self._seconds)
-            ours = run_psboost(DEFAULT, self.data, self.n_rounds, self.rate)
-        except OutOfTime:
-            theirs, ours = Run(failed=f"ended after {self._seconds:.0f} s"), Run()
-        path.write_text(json.dumps([asdict(theirs), asdict(ours)]))
-        return theirs, ours
+            needs = f"not run: it needs {needed / 1e9:.0f} GB of memory, {free_memory() / 1e9:.0f} are free"
+            return [(Run(failed=needs), Run())]
+        turns: list[tuple[Run, Run]] = []
+        begin = time.monotonic()
+        for turn in range(n_turns):
+            if turn and (time.monotonic() - begin) / turn * (turn + 1) > self._seconds:
+                break
+            try:
+                theirs = run_peer(who, self.data, n_rounds, self.rate, self._seconds)
+            except OutOfTime:
+                turns = turns or [(Run(failed=f"ended after {self._seconds:.0f} s"), Run())]
+                break
+            turns.append((theirs, run_psboost(DEFAULT, self.data, self.n_rounds, self.rate)))
+        path.write_text(json.dumps([(asdict(theirs), asdict(ours)) for theirs, ours in turns]))
+        return turns
 
     def _path(self, who: str, n_rounds: int) -> Path:
         name = re.sub(r"[^a-z0-9]+", "-", who.lower())
-        return self.data.cache / f"run-{self.data.train.stem}-{name}-{self.rate}-{n_rounds}.json"
+        return self.data.cache / f"turns-{self.data.train.stem}-{name}-{self.rate}-{n_rounds}.json"
 
 
 def measure(arguments, *, data: Path | None = None, again: bool = False, seconds: float = WAIT_SECONDS) -> Iterator[Figure]:
     """Figures of arguments.shapes at arguments.rates, each as soon as it is known.
 
-    arguments  shapes and rates (lists of texts), scale (of rows), rounds, repeats (of psboost's; peers run once), cache (a
-               folder for files)
+    arguments  shapes and rates (lists of texts), scale (of rows), rounds, repeats (of psboost's, and turns of a peer),
+               cache (a folder for files)
     data       a folder with files to use in place of generated ones
     again      whether peers run that have run today
-    seconds    after which a peer's training is given up
+    seconds    after which a peer's training is given up; and its turns together take no longer
     """
     settle()
     for shape in arguments.shapes:
@@ -363,15 +369,17 @@ def figures(bench: Bench, n_repeats: int, where: str) -> Iterator[Figure]:
     )  # fmt: skip
     yield from figures_apart(blank, bench.of_psboost(APART), where)
     for who in PEERS:
-        theirs, beside = bench.of_peer(who)
-        if theirs.failed:
-            print(f"{shape}, {who}, {where}: {theirs.failed}", file=sys.stderr, flush=True)
+        theirs, beside = map(list, zip(*bench.of_peer(who, n_repeats), strict=True))
+        if theirs[0].failed:
+            print(f"{shape}, {who}, {where}: {theirs[0].failed}", file=sys.stderr, flush=True)
             continue
-        yield from figures_of(replace(blank, who=who), [theirs], where, [beside], ASKED_BYTES.get(who, {}).get(shape))
+        asked = ASKED_BYTES.get(who, {}).get(shape)
+        yield from figures_of(replace(blank, who=who, repeats=len(theirs)), theirs, where, beside, asked)
         if who == "XGBoost, column split":
-            ratio = theirs.bytes_per_tree / columns.first(len(theirs.sent)).bytes_per_tree
+            first = theirs[0]
+            ratio = first.bytes_per_tree / columns.first(len(first.sent)).bytes_per_tree
             yield replace(
-                blank, measure="bytes", who=who, value=theirs.bytes_per_tree / MB, unit="MB a tree", ratio=ratio,
+                blank, measure="bytes", who=who, value=first.bytes_per_tree / MB, unit="MB a tree", ratio=ratio,
                 asked=ASKED_COLUMNS, note=f"{where}; ratio: to psboost on a 1x4 grid",
             )  # fmt: skip
 
@@ -413,12 +421,12 @@ def main() -> None:
     parser.add_argument("--shapes", default="url,avazu,rcv1,bosch")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of rows")
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--repeats", type=int, default=3, help="of psboost; peers run once")
+    parser.add_argument("--repeats", type=int, default=3, help="of psboost, and of each peer that is quick enough")
     parser.add_argument("--rate", default="1gbit", help="of every link: 1gbit, 100mbit, unlimited; several with commas")
     parser.add_argument("--cache", type=Path, default=CACHE, help="a folder for files")
     parser.add_argument("--data", type=Path, help="a folder with SHAPE-small-train.npz and SHAPE-small-test.npz")
     parser.add_argument("--again", action="store_true", help="run peers that have run today again")
-    parser.add_argument("--seconds", type=float, default=WAIT_SECONDS, help="after which a peer's training is given up")
+    parser.add_argument("--seconds", type=float, default=WAIT_SECONDS, help="that a peer has for a training, or for several")
     parser.add_argument("--out", type=Path, default=PATH, help="the table of results")
     arguments = parser.parse_args()
     arguments.shapes, arguments.rates = arguments.shapes.split(","), arguments.rate.split(",")
