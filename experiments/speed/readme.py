@@ -110,13 +110,17 @@ def _cell(row: dict) -> str:
     unfinished = "over " if "not finished" in row["unit"] else ""
     remark = "".join(f" ({part.strip()[7:]})" for part in row["note"].split(";")[1:] if part.startswith(" ratio: "))
     ratio = float(row["ratio"])
-    return f"{unfinished}{ratio:{',.0f' if ratio >= 1000 else '.3g'}}x{_spread(row)}{remark}"
+    return f"{unfinished}{_number(ratio)}x{_spread(row)}{remark}"
 
 
 def _spread(row: dict) -> str:
     if not row["least"] or row["repeats"] == "1":
         return ""
-    return f" ({float(row['least']):.3g}-{float(row['most']):.3g})"
+    return f" ({_number(float(row['least']))}-{_number(float(row['most']))})"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def _aucs(line: dict) -> str:
