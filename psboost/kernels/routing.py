@@ -20,8 +20,9 @@ _PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)  # rows: a node's are far apa
 _POSTED, _POSTED_LONG, _A_BIN = 32, 96, 16
 _0, _1, _6, _63 = (uint64(k) for k in (0, 1, 6, 63))
 
-# What leaves the default child of a split's node (int64, one a row): where the node's rows stand, as `held` of kernels.members; which bins of
-# stored values: first .. last, counted within the feature, and one more, -1 for none; and the feature.
+# What leaves the default child of a split's node (int64, one a row): where the node's rows stand, as `held` says it
+# (kernels.members); which bins of stored values: first .. last, counted within the feature, and one more, -1 for none; and
+# the feature.
 OWN_BEGIN, OWN_END, OWN_FIRST, OWN_LAST, OWN_NAN, OWN_FEATURE, N_OWN = range(7)
 OWN_PLACE = OWN_BEGIN
 
