@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from results import PATH, load, machine
+from results import PATH, load, machine, rounded
 from shapes import SHAPES
 
 README = Path(__file__).parents[2] / "README.md"
@@ -100,27 +100,23 @@ def _absent(who: str) -> str:
 
 def _value(row: dict) -> str:
     unit = "" if row["unit"] in ("", "times", "AUC") else f" {row['unit']}"
-    return f"{float(row['value']):.3g}{unit}{_spread(row)}"
+    return f"{rounded(float(row['value']))}{unit}{_spread(row)}"
 
 
 def _cell(row: dict) -> str:
     """psboost's value; a peer's in multiples of it."""
     if not row["ratio"]:
-        return f"{float(row['value']):.3g} {row['unit']}"
+        return f"{rounded(float(row['value']))} {row['unit']}"
     unfinished = "over " if "not finished" in row["unit"] else ""
     remark = "".join(f" ({part.strip()[7:]})" for part in row["note"].split(";")[1:] if part.startswith(" ratio: "))
     ratio = float(row["ratio"])
-    return f"{unfinished}{_number(ratio)}x{_spread(row)}{remark}"
+    return f"{unfinished}{rounded(ratio)}x{_spread(row)}{remark}"
 
 
 def _spread(row: dict) -> str:
     if not row["least"] or row["repeats"] == "1":
         return ""
-    return f" ({_number(float(row['least']))}-{_number(float(row['most']))})"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+    return f" ({rounded(float(row['least']))}-{rounded(float(row['most']))})"
 
 
 def _aucs(line: dict) -> str:
@@ -134,6 +130,6 @@ def _by_shape(rows: list[dict]) -> str:
     lines: dict[str, dict] = {}
     for row in rows:
         detail = {"scaling": "", "growth": row["note"], "entropy": row["who"], "quality": row["who"]}[row["measure"]]
-        value = f"{float(row['ratio']):.3g}{_spread(row)}" if row["ratio"] else _value(row)
+        value = f"{rounded(float(row['ratio']))}{_spread(row)}" if row["ratio"] else _value(row)
         lines.setdefault(BY_SHAPE.get(row["measure"], "") + detail, {})[row["shape"]] = value
     return _table([["what", *shapes], *([what, *(of.get(shape, "") for shape in shapes)] for what, of in lines.items())])

@@ -74,10 +74,16 @@ def load(path: Path = PATH) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def rounded(value: float) -> str:
+    """Three digits; all in front of the point, if there are more."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
+
+
 def show(figure: Figure) -> None:
     """Prints one row of a Markdown table; (!) marks what is not as asked."""
-    spread = "" if figure.least is None or figure.repeats == 1 else f" ({figure.least:.3g}-{figure.most:.3g})"
-    value, ratio = f"{figure.value:.4g} {figure.unit}", "" if figure.ratio is None else f"{figure.ratio:.3g}{spread}"
+    has_spread = figure.least is not None and figure.repeats > 1
+    spread = f" ({rounded(figure.least)}-{rounded(figure.most)})" if has_spread else ""
+    value, ratio = f"{figure.value:.4g} {figure.unit}", "" if figure.ratio is None else f"{rounded(figure.ratio)}{spread}"
     if figure.ratio is None:
         value += spread
     asked = [f">= {figure.asked:g}"] if figure.asked is not None else []

@@ -306,7 +306,7 @@ class Bench:
         return run
 
     def of_peer(self, who: str, n_turns: int) -> list[tuple[Run, Run]]:
-        """Its trainings, each with psboost's right after it, so that both had the same machine: n_turns, or fewer where more
+        """Its trainings, each with psboost's right after it, so that both had the same machine: n_turns, or fewer where all
         would take longer than one may. Or a single one that says why it failed."""
         n_rounds = FEW if (who, self.data.shape) in SLOW else self.n_rounds
         path = self._path(who, n_rounds)
@@ -342,7 +342,7 @@ def measure(arguments, *, data: Path | None = None, again: bool = False, seconds
                cache (a folder for files)
     data       a folder with files to use in place of generated ones
     again      whether peers run that have run today
-    seconds    after which a peer's training is given up; and its turns together take no longer
+    seconds    after which a peer's training is given up; no turn begins that would likely end later
     """
     settle()
     for shape in arguments.shapes:
