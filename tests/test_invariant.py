@@ -191,12 +191,11 @@ def test_rows_by_tiles(grid, evals, grad_bits, tmp_path, monkeypatch):
     arguments = problem(n_rows=400, evals=evals, grad_bits=grad_bits)
     arguments |= {"num_boost_round": 3, "grid": grid, "servers": 2, "threads": 1, "transport": "memory"}
     without = saved(psboost.train(**arguments), tmp_path)
-    made, tiles_of = [], block.tiles_of
-    monkeypatch.setattr(block, "TILE_ROWS", 16)
-    monkeypatch.setattr(block, "FREQUENT", 1)
-    monkeypatch.setattr(block, "tiles_of", lambda *a: made.append(tiles_of(*a)) or made[-1])
+    made, tilings_of = [], block.tilings_of
+    monkeypatch.setattr(block, "TILINGS", ((12, 1), (32, 1)))
+    monkeypatch.setattr(block, "tilings_of", lambda *a: made.append(tilings_of(*a)) or made[-1])
     assert saved(psboost.train(**arguments), tmp_path) == without
-    assert len(made) == grid[0] * grid[1] and all(len(tiles.bins) > 0 for tiles in made)
+    assert len(made) == grid[0] * grid[1] and all(len(tiles.bins) > 0 for tilings in made for tiles in tilings)
 
 
 @pytest.mark.parametrize(("grid", "threads"), [((1, 1), 1), ((1, 1), 2), ((1, 2), 1)])

@@ -127,7 +127,7 @@ class HistogramBuilder(ABC):
         if isinstance(block, DenseBlock):
             return DenseBuilder(block.cells, block.stride, block.bin_offsets)
         return SparseBuilder(
-            block.indptr, block.bins, block.posting_offsets, block.posting_rows, block.tiles, block.bin_offsets
+            block.indptr, block.bins, block.posting_offsets, block.posting_rows, block.tilings, block.bin_offsets
         )
 
     def sums(self, nodes: NodeRows, packed: np.ndarray) -> "BuiltSums":
@@ -240,10 +240,10 @@ class DenseBuilder(HistogramBuilder):
 class SparseBuilder(HistogramBuilder):
     """Of a block that is held as sparse rows and postings (data.block.SparseBlock)."""
 
-    def __init__(self, indptr, bins, posting_offsets, posting_rows, tiles, bin_offsets):
+    def __init__(self, indptr, bins, posting_offsets, posting_rows, tilings, bin_offsets):
         super().__init__(bin_offsets)
         self._indptr, self._bins = indptr, bins
-        self._postings = posting_offsets, posting_rows, tiles
+        self._postings = posting_offsets, posting_rows, tilings
         self._most = int(np.diff(indptr).max(initial=0))
         self._marks = np.zeros(self._n_bins // 64 + 1, np.uint64)
         self._values: np.ndarray | None = None  # of all the block's rows, all 0

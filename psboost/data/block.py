@@ -1,7 +1,7 @@
 """Knows the bins of one worker's rows and features; does not know values, user feature numbers or trees."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -19,9 +19,10 @@ from psboost.kernels.tiles import Tiles
 
 MAX_CELL = np.iinfo(np.uint16).max
 NARROW_BINS = 1 << 16  # so many bins fit uint16
-TILE_ROWS = 1 << 13  # whose gradients take 32 KB
-FREQUENT = 24  # of fewer rows a tile, to go from tile to tile would take longer than what is saved
-LEAST_TILES = 4  # the gradients of fewer rows are near anyway
+# Rows of a tile, whose gradients take 32 and 128 KB; and how many of them a bin has on average if it is in such tiles: with
+# fewer, to go from tile to tile would take longer than what is saved.
+TILINGS = (1 << 13, 40), (1 << 15, 16)
+LEAST_TILES = 5  # the gradients of fewer rows are near anyway
 DENSE_FILL = 0.4  # where more of the cells are stored, going through all of them is quicker than finding those that are
 
 
@@ -101,7 +102,7 @@ class SparseBlock(Block):
     posting_offsets  int64 (n_bins + 1): bin b's rows are posting_offsets[b] .. posting_offsets[b+1]; those of
                      all bins of a feature lie together: the rows that leave a split's default are one slice
     posting_rows     int32 (n): rows_ascend: ascending within a bin; else, of SortedColumns, in order of value
-    tiles            the rows of frequent bins once more, which are a quarter quicker to go through
+    tilings          the rows of frequent bins once more, by tiles, which are a third quicker to go through; small ones first
     """
 
     indptr: np.ndarray
@@ -109,7 +110,7 @@ class SparseBlock(Block):
     posting_offsets: np.ndarray
     posting_rows: np.ndarray
     rows_ascend: bool
-    tiles: Tiles
+    tilings: tuple[Tiles, ...]
 
     def _clear_bits_of_members(self, leaving, rows, words, bits):
         routing_kernels.clear_bits(
@@ -211,25 +212,30 @@ def _sparse_block(
     return SparseBlock(
         **shared, indptr=indptr[:-1], bins=bins, posting_offsets=posting_offsets, posting_rows=posting_rows,
         rows_ascend=rows_ascend,
-        tiles=tiles_of(posting_offsets, posting_rows, n_rows if rows_ascend else 0, TILE_ROWS, FREQUENT),
+        tilings=tilings_of(posting_offsets, posting_rows, n_rows if rows_ascend else 0, TILINGS),
     )  # fmt: skip
 
 
-def tiles_of(posting_offsets: np.ndarray, posting_rows: np.ndarray, n_rows: int, size: int, frequent: int) -> Tiles:
-    """Of postings that ascend in each bin, by tiles of `size` rows; without bins if there are few rows.
+def tilings_of(
+    posting_offsets: np.ndarray, posting_rows: np.ndarray, n_rows: int, sizes: Sequence[tuple[int, int]]
+) -> tuple[Tiles, ...]:
+    """The rows of postings that ascend in each bin, by tiles of several sizes, small ones first: a bin is in the first in
+    which it is frequent. There are no bins in tiles so large that a few of them have all rows.
 
-    frequent  rows of a tile that a bin has on average: those with more are in tiles
+    sizes  of each tiling: the rows of a tile, and how many of them a frequent bin has on average, or more
     """
-    n_tiles = -(-n_rows // size)
-    least, sizes = 1 + frequent * n_tiles, np.diff(posting_offsets)
-    bins = np.flatnonzero(sizes >= least).astype(np.int32)
-    if n_tiles < LEAST_TILES or len(bins) == 0:
-        return Tiles(size, MAX_INT32, np.empty(0, np.int32), np.empty(0, np.uint16), np.empty(0, np.uint16))
-    counts, rows = np.empty(n_tiles * len(bins), np.uint16), np.empty(sizes[bins].sum(), np.uint16)
-    tile_kernels.count_rows_of_tiles(posting_offsets, posting_rows, size, bins, counts)
-    begins = np.cumsum(counts, dtype=np.int64) - counts
-    tile_kernels.fill_tiles(posting_offsets, posting_rows, size, bins, counts, begins, rows)
-    return Tiles(size, least, bins, counts, rows)
+    made, n_of_bins, most = [], np.diff(posting_offsets), MAX_INT32
+    for size, frequent in sizes:
+        n_tiles = -(-n_rows // size)
+        least = min(most, 1 + frequent * n_tiles) if n_tiles >= LEAST_TILES else most
+        bins = np.flatnonzero((least <= n_of_bins) & (n_of_bins < most)).astype(np.int32)
+        counts, rows = np.empty(n_tiles * len(bins), np.uint16), np.empty(n_of_bins[bins].sum(), np.uint16)
+        tile_kernels.count_rows_of_tiles(posting_offsets, posting_rows, size, bins, counts)
+        begins = np.cumsum(counts, dtype=np.int64) - counts
+        tile_kernels.fill_tiles(posting_offsets, posting_rows, size, bins, counts, begins, rows)
+        made.append(Tiles(size, least, bins, counts, rows))
+        most = least
+    return tuple(made)
 
 
 def _dense_block(pieces: Iterator[tuple[int, Columns, CutPoints]], keep_nan: bool, shared: dict) -> DenseBlock:

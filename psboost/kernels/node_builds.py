@@ -17,12 +17,12 @@ from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
 from psboost.kernels.row_bins import ROW_BINS
-from psboost.kernels.tiles import TILES, build_by_tiles
+from psboost.kernels.tiles import TILINGS, build_by_tiles
 from psboost.kernels.words import lowest_one
 
 # sums (int64, a row for each node): grads, hesses and absolute grads of its rows; the greatest absolute grad and hess
 GRAD, HESS, SIZE, MOST_GRAD, MOST_HESS, N_SUMS = range(6)
-_BLOCK = (IN[int64], IN[int32], TILES, IN[int32])  # postings, tiles, bin_offsets: behind its rows' bins
+_BLOCK = (IN[int64], IN[int32], TILINGS, IN[int32])  # postings, tilings, bin_offsets: behind its rows' bins
 _FEW_BINS = 1 << 20  # so many slots, the hot ones side by side, are quick to add to
 _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
 
@@ -153,17 +153,17 @@ def prefers_bins(n_own, n_rows, n_stored, n_bins):
 
 
 @inline
-def _build(indptr, row_bins, posting_offsets, posting_rows, tiles, own, packed, pairs, values, slots):
+def _build(indptr, row_bins, posting_offsets, posting_rows, tilings, own, packed, pairs, values, slots):
     """The sums of the rows `own` in slots that are 0; `values` are 0 before and after. Returns how many slots may be filled
     now, about."""
     n_rows, n_stored, n_bins = len(indptr) - 1, len(row_bins), len(posting_offsets) - 1
     by_bins = prefers_bins(len(own), n_rows, n_stored, n_bins)
     if by_bins and len(own) == n_rows:
-        build_by_tiles(posting_offsets, posting_rows, tiles, packed, pairs, slots)
+        build_by_tiles(posting_offsets, posting_rows, tilings, packed, pairs, slots)
     elif by_bins:
         for row in own:
             values[uint64(row)] = packed[uint64(row)]
-        build_by_tiles(posting_offsets, posting_rows, tiles, values, pairs, slots)
+        build_by_tiles(posting_offsets, posting_rows, tilings, values, pairs, slots)
         for row in own:
             values[uint64(row)] = 0
     elif pairs:
@@ -202,7 +202,7 @@ def _clear_marked(marks, pairs, acc):
     ]
 )  # fmt: skip
 def build_nodes(
-    indptr, row_bins, posting_offsets, posting_rows, tiles, bin_offsets, rows, spans, sums, packed, values,
+    indptr, row_bins, posting_offsets, posting_rows, tilings, bin_offsets, rows, spans, sums, packed, values,
     features, offsets, positions, edges, first, most_stored, i, marks, acc, bins, grads, hesses, begins, ends,
 ):  # fmt: skip
     """Builds node i and all that follow from the rows or postings of a sparse block, and writes them down; returns the first
@@ -220,7 +220,7 @@ def build_nodes(
             return i
         pairs = needs_pairs(sums[i, SIZE], sums[i, HESS])
         slots = acc[: n_bins << int64(pairs)]
-        n_filled = _build(indptr, row_bins, posting_offsets, posting_rows, tiles, own, packed, pairs, values, slots)
+        n_filled = _build(indptr, row_bins, posting_offsets, posting_rows, tilings, own, packed, pairs, values, slots)
         marked = 2 * n_filled < n_bins
         if marked:
             mark_bins(indptr, row_bins, own, marks)
@@ -247,7 +247,7 @@ def build_nodes(
     ]
 )  # fmt: skip
 def share_nodes(
-    indptr, row_bins, posting_offsets, posting_rows, tiles, bin_offsets, rows, spans, sums, packed, values, acc,
+    indptr, row_bins, posting_offsets, posting_rows, tilings, bin_offsets, rows, spans, sums, packed, values, acc,
     memory, used, parents, built_left, k, least, nodes,
 ):  # fmt: skip
     """Builds the child of split k that is to be built, and those of all that follow, as build_nodes does, and shares their
@@ -257,7 +257,7 @@ def share_nodes(
         own = rows[spans[i, 0] : spans[i, 1]]
         pairs = needs_pairs(sums[i, SIZE], sums[i, HESS])
         slots = acc[: n_bins << int64(pairs)]
-        n_filled = _build(indptr, row_bins, posting_offsets, posting_rows, tiles, own, packed, pairs, values, slots)
+        n_filled = _build(indptr, row_bins, posting_offsets, posting_rows, tilings, own, packed, pairs, values, slots)
         done = add_sums(memory, used, parents, built_left, i, slots, sums[i], least, nodes)
         if 16 * n_filled < n_bins:
             clear(indptr, row_bins, own, 1 + int64(pairs), slots)

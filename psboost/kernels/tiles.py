@@ -1,4 +1,4 @@
-"""Knows the rows of frequent bins by tiles, stretches of rows whose gradients stay in the nearest cache; knows no blocks."""
+"""Knows the rows of frequent bins by tiles, stretches of rows whose gradients stay in a near cache; knows no blocks."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,8 @@ class Tiles(NamedTuple):
     """Tile t has rows t * size .. (t + 1) * size.
 
     size    up to 2^16 - 1
-    bins    int32 (n): the frequent ones, which are those of `least` rows and more
+    least   bins of so many rows and more are in these tiles, or in smaller ones
+    bins    int32 (n): those that are in these
     counts  uint16 (n_tiles * n): how many rows of each tile each of them has, those of tile 0 first
     rows    uint16: of each tile and bin, in this order, counted from the tile's first row
     """
@@ -28,7 +29,8 @@ class Tiles(NamedTuple):
     rows: np.ndarray
 
 
-TILES = types.NamedTuple((int64, int64, OUT[int32], OUT[uint16], OUT[uint16]), Tiles)  # arrays as numpy makes them
+_TILES = types.NamedTuple((int64, int64, OUT[int32], OUT[uint16], OUT[uint16]), Tiles)  # arrays as numpy makes them
+TILINGS = types.UniTuple(_TILES, 2)  # of two sizes
 
 
 @kernel(void(IN[int64], IN[int32], int64, IN[int32], OUT[uint16]))
@@ -54,24 +56,28 @@ def fill_tiles(posting_offsets, posting_rows, size, bins, counts, begins, rows):
             k += n_rows
 
 
-@kernel([void(IN[int64], IN[int32], TILES, IN[width], boolean, OUT[int64]) for width in WIDTHS])
-def build_by_tiles(posting_offsets, posting_rows, tiles, packed, pairs, acc):
-    """Sets every bin of `acc`, packed or in pairs, to the sums over its rows (kernels.histograms.build_by_bins)."""
-    n_bins, at, k = uint64(len(tiles.bins)), uint64(0), uint64(0)
-    build_by_bins(posting_offsets, posting_rows, tiles.least, packed, pairs, acc)
-    sums, tile = np.zeros(2 * len(tiles.bins), np.int64), int64(0)
-    while at < uint64(len(tiles.counts)):
-        own = packed[tile * tiles.size :]
+@kernel([void(IN[int64], IN[int32], TILINGS, IN[width], boolean, OUT[int64]) for width in WIDTHS])
+def build_by_tiles(posting_offsets, posting_rows, tilings, packed, pairs, acc):
+    """Sets every bin of `acc`, packed or in pairs, to the sums over its rows (kernels.histograms.build_by_bins).
+
+    tilings  small tiles first
+    """
+    build_by_bins(posting_offsets, posting_rows, tilings[-1].least, packed, pairs, acc)
+    for tiles in tilings:
+        n_bins, at, k = uint64(len(tiles.bins)), uint64(0), uint64(0)
+        sums, tile = np.zeros(2 * len(tiles.bins), np.int64), int64(0)
+        while at < uint64(len(tiles.counts)):
+            own = packed[tile * tiles.size :]
+            for i in range(n_bins):
+                end, grads, hesses = k + uint64(tiles.counts[at]), int64(0), int64(0)
+                while k < end:
+                    grad, hess = grad_and_hess(own, uint64(tiles.rows[k]))
+                    grads += grad
+                    hesses += hess
+                    k += _1
+                sums[_2 * i] += grads
+                sums[_2 * i + _1] += hesses
+                at += _1
+            tile += 1
         for i in range(n_bins):
-            end, grads, hesses = k + uint64(tiles.counts[at]), int64(0), int64(0)
-            while k < end:
-                grad, hess = grad_and_hess(own, uint64(tiles.rows[k]))
-                grads += grad
-                hesses += hess
-                k += _1
-            sums[_2 * i] += grads
-            sums[_2 * i + _1] += hesses
-            at += _1
-        tile += 1
-    for i in range(n_bins):
-        write(sums[_2 * i], sums[_2 * i + _1], pairs, uint64(tiles.bins[i]), acc)
+            write(sums[_2 * i], sums[_2 * i + _1], pairs, uint64(tiles.bins[i]), acc)

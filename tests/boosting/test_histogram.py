@@ -11,7 +11,7 @@ from psboost.boosting.builders import DenseBuilder, NodeRows, SparseBuilder
 from psboost.boosting.fixed_point import packed_rows
 from psboost.boosting.histogram import HistogramMerger, Histograms, Total
 from psboost.boosting.living import LivingFeatures
-from psboost.data.block import tiles_of
+from psboost.data.block import tilings_of
 from psboost.errors import ProtocolError
 from psboost.kernels.node_histograms import NodeHistogram
 from psboost.kernels.open_nodes import UNKNOWN
@@ -54,8 +54,8 @@ def builder(rows, n_bins=20, bin_offsets=BIN_OFFSETS):
     row_of_value = np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(indptr))
     posting_rows = row_of_value[np.argsort(bins, kind="stable")]
     offsets = np.cumsum([0, *counts])
-    tiles = tiles_of(offsets, posting_rows, len(rows), 2, 1)
-    return SparseBuilder(indptr, bins, offsets, posting_rows, tiles, bin_offsets)
+    tilings = tilings_of(offsets, posting_rows, len(rows), [(1, 1), (2, 1)])
+    return SparseBuilder(indptr, bins, offsets, posting_rows, tilings, bin_offsets)
 
 
 def dense_builder(rows, dtype):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psboost.boosting.partition import ALL_ONES, n_words_of
-from psboost.data.block import DenseBlock, Leaving, Members, SparseBlock, bin_offsets_of, build_block, tiles_of
+from psboost.data.block import DenseBlock, Leaving, Members, SparseBlock, bin_offsets_of, build_block, tilings_of
 from psboost.data.columns import to_columns
 from psboost.data.cut_points import CutPoints
 from psboost.data.sketches import Sketches
@@ -76,21 +76,28 @@ def check(rows, cuts, has_missing, zero_as_missing):
 
 @pytest.mark.parametrize("frequent", [1, 3])
 def test_the_rows_of_frequent_bins_by_tiles(frequent):
-    """Bins of no row to all rows, tiles of 5 rows; the last one has 3."""
-    rng, n_rows, size = np.random.default_rng(frequent), 48, 5
-    postings = [np.flatnonzero(rng.random(n_rows) < share) for share in (0, 0.05, 0.3, 0.1, 1, 0.8, 0.22, 0.5)]
+    """Bins of no row to all rows, 10 tiles of 5 rows, the last of which has 3, and 6 of 8."""
+    rng, n_rows, most = np.random.default_rng(frequent), 48, 2**31 - 1
+    postings = [np.sort(rng.choice(n_rows, n, replace=False)) for n in (0, 2, 14, 6, 48, 38, 8, 31)]
     offsets, rows = np.cumsum([0, *map(len, postings)]), np.concatenate(postings).astype(np.int32)
-    tiles = tiles_of(offsets, rows, n_rows, size, frequent)
-    assert tiles.bins.tolist() == [b for b, own in enumerate(postings) if len(own) > 10 * frequent] != []
-    assert tiles.least == 1 + 10 * frequent
-    ends = np.cumsum(tiles.counts, dtype=np.int64)
-    held = np.split(tiles.rows, ends[:-1])
-    for i, b in enumerate(tiles.bins):
-        of_bin = [size * tile + own.astype(int) for tile, own in enumerate(held[i :: len(tiles.bins)])]
-        assert [len(own) for own in of_bin] == [sum(row // size == tile for row in postings[b]) for tile in range(10)]
-        assert np.concatenate(of_bin).tolist() == postings[b].tolist()
-    assert len(tiles_of(offsets, rows, n_rows, 16, 0).bins) == 0  # three tiles
-    assert len(tiles_of(offsets, rows, n_rows, size, 5).bins) == 0
+    tilings = tilings_of(offsets, rows, n_rows, [(5, frequent), (8, 1)])
+    for tiles, size, least in zip(tilings, (5, 8), (10 * frequent, 6), strict=True):
+        assert tiles.bins.tolist() == [b for b, own in enumerate(postings) if least < len(own) < most] != []
+        assert (tiles.size, tiles.least) == (size, least + 1)
+        held = np.split(tiles.rows, np.cumsum(tiles.counts, dtype=np.int64)[:-1])
+        for i, b in enumerate(tiles.bins):
+            of_bin = [size * tile + own.astype(int) for tile, own in enumerate(held[i :: len(tiles.bins)])]
+            of_tiles = np.bincount(postings[b] // size, minlength=-(-n_rows // size))
+            assert [len(own) for own in of_bin] == of_tiles.tolist()
+            assert np.concatenate(of_bin).tolist() == postings[b].tolist()
+        most = tiles.least
+
+
+def test_no_bins_in_a_few_large_tiles():
+    offsets, rows = np.array([0, 48]), np.arange(48, dtype=np.int32)
+    made = tilings_of(offsets, rows, 48, [(12, 1), (8, 10), (5, 1), (5, 1)])  # four tiles; bins of more rows
+    assert [len(tiles.bins) for tiles in made] == [0, 0, 1, 0]
+    assert [tiles.least for tiles in made] == [2**31 - 1, 61, 11, 11]
 
 
 def check_dense(dense, sparse):
@@ -171,7 +178,7 @@ def test_the_form_follows_the_share_of_cells_that_are_stored():
 def test_block_is_that_of_the_naive_twin(data, zero_as_missing):
     rows, cuts, has_missing = data
     block = check(rows, cuts, has_missing, zero_as_missing)
-    arrays = [field.name for field in fields(block) if field.name not in ("n_rows", "rows_ascend", "tiles")]
+    arrays = [field.name for field in fields(block) if field.name not in ("n_rows", "rows_ascend", "tilings")]
     dtypes = {name: getattr(block, name).dtype for name in arrays}
     others = {"bins": np.uint16, "posting_offsets": np.int64}
     assert dtypes == {name: np.dtype(others.get(name, np.int32)) for name in dtypes}
@@ -292,6 +299,6 @@ def test_a_block_of_some_of_the_features(dense):
     part = build_block(columns_of(rows, 3), cut_points_of(cuts[1:], [0, 0]), True, begin=1, dense=dense)
     own = [[(f - 1, value) for f, value in row if f] for row in rows]
     whole = build_block(columns_of(own, 2), cut_points_of(cuts[1:], [0, 0]), True, dense=dense)
-    assert dense or (len(part.tiles.bins), len(whole.tiles.bins)) == (0, 0)
-    for field in (field for field in fields(whole) if field.name != "tiles"):
+    assert dense or all(len(tiles.bins) == 0 for block in (part, whole) for tiles in block.tilings)
+    for field in (field for field in fields(whole) if field.name != "tilings"):
         np.testing.assert_array_equal(getattr(part, field.name), getattr(whole, field.name))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psboost.data.block import tiles_of
+from psboost.data.block import tilings_of
 from psboost.kernels import node_builds
 from psboost.kernels.open_nodes import needs_pairs
 from tests.naive import histograms as naive
@@ -76,7 +76,7 @@ def test_nodes_of_a_level(kernels, seed, n_rows, width, first, row_bins, n_featu
     n_bins = int(block.bin_offsets[-1])
     some_need_pairs = any(as_python(node_builds).needs_pairs(size, hess) for _, hess, size, *_ in sums.tolist())
     marks, acc = np.zeros(n_bins // 64 + 1, np.uint64), np.zeros(n_bins * (1 + some_need_pairs), np.int64)
-    tiles = tiles_of(block.posting_offsets, block.posting_rows, n_rows, 4, rng.integers(1, 4))
+    tilings = tilings_of(block.posting_offsets, block.posting_rows, n_rows, [(2, 3), (4, 1)][:: rng.choice([1, -1])])
     spare, ends = np.zeros(n_rows, width), np.zeros((3, 4), np.int64)
     room, done, held = 8, 0, [np.zeros(0, dtype) for dtype in (np.int32, np.int64, np.int64)]
     begins = np.zeros(4, np.int64)
@@ -88,9 +88,9 @@ def test_nodes_of_a_level(kernels, seed, n_rows, width, first, row_bins, n_featu
                 array[begins[s] : begins[s] + ends[s, done]] = of[old[s] : old[s] + ends[s, done]]
         held = grown
         done = kernels.build_nodes(
-            block.indptr, block.bins, block.posting_offsets, block.posting_rows, tiles, block.bin_offsets, own, spans, sums,
-            block.packed, spare, features, offsets, positions, edges, first, max(map(len, rows)), done, marks, acc, *held,
-            begins, ends,
+            block.indptr, block.bins, block.posting_offsets, block.posting_rows, tilings, block.bin_offsets, own, spans,
+            sums, block.packed, spare, features, offsets, positions, edges, first, max(map(len, rows)), done, marks, acc,
+            *held, begins, ends,
         )  # fmt: skip
         assert before <= done and not marks.any() and not acc.any() and not spare.any()
         room *= 2
