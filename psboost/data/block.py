@@ -22,7 +22,7 @@ NARROW_BINS = 1 << 16  # so many bins fit uint16
 # Rows of a tile, whose gradients take 32 and 128 KB; and how many of them a bin has on average if it is in such tiles: with
 # fewer, to go from tile to tile would take longer than what is saved.
 TILINGS = (1 << 13, 40), (1 << 15, 16)
-LEAST_TILES = 5  # the gradients of fewer rows are near anyway
+LEAST_TILES = 4  # the gradients of fewer rows are near anyway
 DENSE_FILL = 0.4  # where more of the cells are stored, going through all of them is quicker than finding those that are
 
 

@@ -95,7 +95,7 @@ def test_the_rows_of_frequent_bins_by_tiles(frequent):
 
 def test_no_bins_in_a_few_large_tiles():
     offsets, rows = np.array([0, 48]), np.arange(48, dtype=np.int32)
-    made = tilings_of(offsets, rows, 48, [(12, 1), (8, 10), (5, 1), (5, 1)])  # four tiles; bins of more rows
+    made = tilings_of(offsets, rows, 48, [(16, 1), (8, 10), (5, 1), (5, 1)])  # three tiles; bins of more rows
     assert [len(tiles.bins) for tiles in made] == [0, 0, 1, 0]
     assert [tiles.least for tiles in made] == [2**31 - 1, 61, 11, 11]
 
