@@ -9,8 +9,9 @@ those of distinct values do, a row's are all twins. Elders are numbered from 0, 
 """
 
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, uint64, void
-from psboost.kernels.histograms import build_by_bins, read
+from psboost.kernels.histograms import read
 from psboost.kernels.packed_rows import WIDTHS
+from psboost.kernels.tiles import TILINGS, build_by_tiles
 
 _1, _29, _32 = uint64(1), uint64(29), uint64(32)
 _MIX = uint64(0x9E3779B97F4A7C15)  # odd, as random as any
@@ -87,10 +88,10 @@ def copy_postings(posting_offsets, posting_rows, first, bins, n_rows, offsets, r
     return int64(at)
 
 
-@kernel([void(IN[int64], IN[int32], IN[width], boolean, OUT[int64], OUT[int64], OUT[int64]) for width in WIDTHS])
-def sum_bins(offsets, rows, packed, pairs, acc, grads, hesses):
+@kernel([void(IN[int64], IN[int32], TILINGS, IN[width], boolean, OUT[int64], OUT[int64], OUT[int64]) for width in WIDTHS])
+def sum_bins(offsets, rows, tilings, packed, pairs, acc, grads, hesses):
     """Grads and hesses (OUT) of all the rows of each bin. acc: slots, two for each bin if sums need pairs  # OUT"""
-    build_by_bins(offsets, rows, len(rows) + 1, packed, pairs, acc)
+    build_by_tiles(offsets, rows, tilings, packed, pairs, acc)
     for k in range(uint64(len(grads))):
         grads[k], hesses[k] = read(acc, pairs, k)
 
