@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from psboost.boosting.histogram import Entries, Histograms, Total
-from psboost.data.block import TILINGS, SparseBlock, tilings_of
+from psboost.data.block import SparseBlock, tilings_of
 from psboost.errors import ProtocolError
 from psboost.kernels import twins as kernels
 
@@ -38,7 +38,7 @@ class Elders:
             block.posting_offsets, block.posting_rows, first_bin, self._bins, n_train, self._offsets, rows
         )
         self._rows = rows[:n_rows].copy()
-        self._tilings = tilings_of(self._offsets, self._rows, n_train if block.rows_ascend else 0, TILINGS)
+        self._tilings = tilings_of(self._offsets, self._rows, n_train, block.rows_ascend)
         self._sums = [np.empty(len(self._bins), np.int64) for _ in ("grads", "hesses")]
         self._acc = np.empty(2 * len(self._bins), np.int64)
 

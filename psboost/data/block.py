@@ -212,21 +212,22 @@ def _sparse_block(
     return SparseBlock(
         **shared, indptr=indptr[:-1], bins=bins, posting_offsets=posting_offsets, posting_rows=posting_rows,
         rows_ascend=rows_ascend,
-        tilings=tilings_of(posting_offsets, posting_rows, n_rows if rows_ascend else 0, TILINGS),
+        tilings=tilings_of(posting_offsets, posting_rows, n_rows, rows_ascend),
     )  # fmt: skip
 
 
 def tilings_of(
-    posting_offsets: np.ndarray, posting_rows: np.ndarray, n_rows: int, sizes: Sequence[tuple[int, int]]
-) -> tuple[Tiles, ...]:
-    """The rows of postings that ascend in each bin, by tiles of several sizes, small ones first: a bin is in the first in
-    which it is frequent. There are no bins in tiles so large that a few of them have all rows.
+    posting_offsets: np.ndarray, posting_rows: np.ndarray, n_rows: int, rows_ascend: bool,
+    sizes: Sequence[tuple[int, int]] | None = None,
+) -> tuple[Tiles, ...]:  # fmt: skip
+    """The rows of postings by tiles of several sizes, small ones first: a bin is in the first in which it is frequent. There
+    are no bins in tiles so large that a few of them have all rows, nor in any if the rows do not ascend in each bin.
 
-    sizes  of each tiling: the rows of a tile, and how many of them a frequent bin has on average, or more
+    sizes  of each tiling: the rows of a tile, and how many of them a frequent bin has on average, or more; None: TILINGS
     """
     made, n_of_bins, most = [], np.diff(posting_offsets), MAX_INT32
-    for size, frequent in sizes:
-        n_tiles = -(-n_rows // size)
+    for size, frequent in TILINGS if sizes is None else sizes:
+        n_tiles = -(-n_rows // size) if rows_ascend else 0
         least = min(most, 1 + frequent * n_tiles) if n_tiles >= LEAST_TILES else most
         bins = np.flatnonzero((least <= n_of_bins) & (n_of_bins < most)).astype(np.int32)
         counts, rows = np.empty(n_tiles * len(bins), np.uint16), np.empty(n_of_bins[bins].sum(), np.uint16)

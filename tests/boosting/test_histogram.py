@@ -54,7 +54,7 @@ def builder(rows, n_bins=20, bin_offsets=BIN_OFFSETS):
     row_of_value = np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(indptr))
     posting_rows = row_of_value[np.argsort(bins, kind="stable")]
     offsets = np.cumsum([0, *counts])
-    tilings = tilings_of(offsets, posting_rows, len(rows), [(1, 1), (2, 1)])
+    tilings = tilings_of(offsets, posting_rows, len(rows), True, [(2, 1), (3, 1)])
     return SparseBuilder(indptr, bins, offsets, posting_rows, tilings, bin_offsets)
 
 

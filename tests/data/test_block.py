@@ -80,7 +80,7 @@ def test_the_rows_of_frequent_bins_by_tiles(frequent):
     rng, n_rows, most = np.random.default_rng(frequent), 48, 2**31 - 1
     postings = [np.sort(rng.choice(n_rows, n, replace=False)) for n in (0, 2, 14, 6, 48, 38, 8, 31)]
     offsets, rows = np.cumsum([0, *map(len, postings)]), np.concatenate(postings).astype(np.int32)
-    tilings = tilings_of(offsets, rows, n_rows, [(5, frequent), (8, 1)])
+    tilings = tilings_of(offsets, rows, n_rows, True, [(5, frequent), (8, 1)])
     for tiles, size, least in zip(tilings, (5, 8), (10 * frequent, 6), strict=True):
         assert tiles.bins.tolist() == [b for b, own in enumerate(postings) if least < len(own) < most] != []
         assert (tiles.size, tiles.least) == (size, least + 1)
@@ -95,7 +95,7 @@ def test_the_rows_of_frequent_bins_by_tiles(frequent):
 
 def test_no_bins_in_a_few_large_tiles():
     offsets, rows = np.array([0, 48]), np.arange(48, dtype=np.int32)
-    made = tilings_of(offsets, rows, 48, [(16, 1), (8, 10), (5, 1), (5, 1)])  # three tiles; bins of more rows
+    made = tilings_of(offsets, rows, 48, True, [(16, 1), (8, 10), (5, 1), (5, 1)])  # three tiles; bins of more rows
     assert [len(tiles.bins) for tiles in made] == [0, 0, 1, 0]
     assert [tiles.least for tiles in made] == [2**31 - 1, 61, 11, 11]
 

@@ -76,7 +76,8 @@ def test_nodes_of_a_level(kernels, seed, n_rows, width, first, row_bins, n_featu
     n_bins = int(block.bin_offsets[-1])
     some_need_pairs = any(as_python(node_builds).needs_pairs(size, hess) for _, hess, size, *_ in sums.tolist())
     marks, acc = np.zeros(n_bins // 64 + 1, np.uint64), np.zeros(n_bins * (1 + some_need_pairs), np.int64)
-    tilings = tilings_of(block.posting_offsets, block.posting_rows, n_rows, [(2, 3), (4, 1)][:: rng.choice([1, -1])])
+    sizes = [(2, 3), (4, 1)][:: rng.choice([1, -1])]
+    tilings = tilings_of(block.posting_offsets, block.posting_rows, n_rows, True, sizes)
     spare, ends = np.zeros(n_rows, width), np.zeros((3, 4), np.int64)
     room, done, held = 8, 0, [np.zeros(0, dtype) for dtype in (np.int32, np.int64, np.int64)]
     begins = np.zeros(4, np.int64)

@@ -46,9 +46,12 @@ def test_numbers_that_leave_one_out(kernels, numbers):
 @WAYS
 @pytest.mark.parametrize("width", [np.int32, np.int64])
 @pytest.mark.parametrize("pairs", [False, True])
-def test_sums_of_some_bins_without_the_last_rows(kernels, width, pairs):
+@pytest.mark.parametrize("rows_ascend", [False, True])
+def test_sums_of_some_bins_without_the_last_rows(kernels, width, pairs, rows_ascend):
     rng = np.random.default_rng(3)
-    rows_of_bins = [sorted(rng.permutation(20)[: rng.integers(0, 15)].tolist()) for _ in range(40)]
+    rows_of_bins = [rng.permutation(20)[: rng.integers(0, 15)].tolist() for _ in range(40)]
+    if rows_ascend:
+        rows_of_bins = [sorted(rows) for rows in rows_of_bins]
     bins, first, n_rows = np.array([0, 3, 4, 17, 30], np.int32), 5, 13
     offsets, rows = np.empty(6, np.int64), np.empty(90, np.int32)
     n_copied = kernels.copy_postings(*postings_of(rows_of_bins), first, bins, n_rows, offsets, rows)
@@ -60,8 +63,8 @@ def test_sums_of_some_bins_without_the_last_rows(kernels, width, pairs):
     packed = np.array([(grad << 4 * width().itemsize) + hess for grad, hess in values], width)
     acc, grads, hesses = np.full(10, 77), np.full(5, 77), np.full(5, 77)
     rows = rows[:n_copied].copy()
-    tilings = tilings_of(offsets, rows, n_rows, [(2, 1), (3, 0)])
-    assert [len(tiles.bins) for tiles in tilings] == [1, 3]
+    tilings = tilings_of(offsets, rows, n_rows, rows_ascend, [(2, 1), (3, 0)])
+    assert [len(tiles.bins) for tiles in tilings] == ([1, 3] if rows_ascend else [0, 0])
     kernels.sum_bins(offsets, rows, tilings, packed, pairs, acc, grads, hesses)
     assert grads.tolist() == [sum(values[row][0] for row in rows) for rows in own]
     assert hesses.tolist() == [sum(values[row][1] for row in rows) for rows in own]
