@@ -8,7 +8,7 @@ from psboost.boosting.fixed_point import Steps
 from psboost.boosting.forest import TREE_DTYPES, Tree
 from psboost.boosting.split import FeatureRange, SplitRule, Splits
 from psboost.data import zeros
-from psboost.data.block import bin_offsets_of, zero_bins_of
+from psboost.data.block import bin_offsets_of, bins_of
 from psboost.data.cut_points import CutPoints
 from psboost.errors import ProtocolError
 from psboost.kernels import splits as kernels
@@ -72,7 +72,7 @@ def feature_range(
     """The bins of features side by side, and where each one's zeros and missing values fall (D9)."""
     default_bins = np.full((len(ids), 2), -1, np.int32)
     if not zeros.unstored_is_missing(zero_as_missing):
-        default_bins[:, 0] = zero_bins_of(cut_points)
+        default_bins[:, 0] = bins_of(cut_points, 0.0)
         default_bins[:, 1] = np.where(cut_points.has_missing, np.diff(cut_points.offsets), -1)
     return FeatureRange(
         ids=np.ascontiguousarray(ids, np.int64),

@@ -167,7 +167,7 @@ def build_block(
         "n_rows": columns.n_rows,
         "bin_offsets": bin_offsets_of(cut_points),
         "n_cuts": np.diff(cut_points.offsets).astype(np.int32),
-        "zero_bin": np.full(n_known, -1, np.int32) if is_missing else zero_bins_of(cut_points),
+        "zero_bin": np.full(n_known, -1, np.int32) if is_missing else bins_of(cut_points, 0.0),
     }
     pieces = _pieces(columns, cut_points, begin)
     if dense is None:
@@ -189,18 +189,12 @@ def _sparse_block(
     n_rows, n_bins, rows_ascend = shared["n_rows"], int(shared["bin_offsets"][-1]), True
     posting_offsets, parts, n_kept = np.zeros(n_bins + 1, np.int64), [np.empty(0, np.int32)], 0
     for first, part, points in pieces:
-        is_sorted, of_part = isinstance(part, SortedColumns), bin_offsets_of(points)
-        offsets = np.zeros(int(of_part[-1]) + 1, np.int64)
-        rows = part.values.view(np.int32) if overwrite else np.empty(len(part.rows), np.int32)
-        run = kernels.bin_sorted if is_sorted else kernels.bin_columns
-        n_of_part = run(
-            part.offsets, part.rows, part.values, points.offsets, points.cuts, of_part, keep_nan, offsets, rows
-        )
+        offsets, rows = _postings(part, points, keep_nan, overwrite)
         at = int(shared["bin_offsets"][first])
         posting_offsets[at + 1 : at + len(offsets)] = n_kept + offsets[1:]
-        parts.append(rows[:n_of_part])
-        n_kept += n_of_part
-        rows_ascend &= not is_sorted
+        parts.append(rows)
+        n_kept += len(rows)
+        rows_ascend &= not isinstance(part, SortedColumns)
         del part  # before the next one is made
     posting_rows = parts[1] if len(parts) == 2 else np.concatenate(parts)
     narrow = n_bins <= NARROW_BINS and n_kept <= MAX_INT32
@@ -214,6 +208,23 @@ def _sparse_block(
         rows_ascend=rows_ascend,
         tilings=tilings_of(posting_offsets, posting_rows, n_rows, rows_ascend),
     )  # fmt: skip
+
+
+def _postings(part: Columns, points: CutPoints, keep_nan: bool, overwrite: bool) -> tuple[np.ndarray, np.ndarray]:
+    """posting_offsets and posting_rows of these columns alone, which may take the memory of their values (`overwrite`)."""
+    of_part = bin_offsets_of(points)
+    if part.value is not None:
+        bins, lengths = bins_of(points, part.value), np.diff(part.offsets)
+        if not lengths[bins < 0].any():  # else some rows are in no bin
+            offsets = np.zeros(int(of_part[-1]) + 1, np.int64)
+            offsets[1 + of_part[:-1][bins >= 0] + bins[bins >= 0]] = lengths[bins >= 0]
+            return np.cumsum(offsets, out=offsets), part.rows
+    offsets = np.zeros(int(of_part[-1]) + 1, np.int64)
+    values = np.require(part.values, None, ["C", "W"])
+    rows = values.view(np.int32) if overwrite else np.empty(len(part.rows), np.int32)
+    run = kernels.bin_sorted if isinstance(part, SortedColumns) else kernels.bin_columns
+    n_kept = run(part.offsets, part.rows, values, points.offsets, points.cuts, of_part, keep_nan, offsets, rows)
+    return offsets, rows[:n_kept]
 
 
 def tilings_of(
@@ -246,7 +257,8 @@ def _dense_block(pieces: Iterator[tuple[int, Columns, CutPoints]], keep_nan: boo
         of_part, counts = bin_offsets_of(points), np.empty(len(points.has_missing), np.int64)
         n_bins, zero_bins = np.diff(of_part), shared["zero_bin"][first : first + len(counts)]
         blanks = np.where((n_bins == 1 + np.iinfo(np.uint8).max) & (zero_bins >= 0), zero_bins, n_bins)
-        held = part.offsets, part.rows, part.values, points.offsets, points.cuts, of_part, keep_nan, blanks, first
+        values = np.ascontiguousarray(part.values)
+        held = part.offsets, part.rows, values, points.offsets, points.cuts, of_part, keep_nan, blanks, first
         dense_kernels.fill_columns(*held, columns, counts)
         stride = max(stride, int(np.maximum(n_bins, (blanks + 1) * (counts < n_rows)).max(initial=0)))
         if stride > 1 + np.iinfo(columns.dtype).max:
@@ -267,8 +279,8 @@ def bin_offsets_of(cut_points: CutPoints) -> np.ndarray:
     return offsets.astype(np.int32)
 
 
-def zero_bins_of(cut_points: CutPoints) -> np.ndarray:
-    """int32 (n_features): the bin, counted within the feature, of 0.0; -1 for a feature without cuts."""
-    zero_bins = np.empty(len(cut_points.offsets) - 1, np.int32)
-    kernels.find_zero_bins(cut_points.offsets, cut_points.cuts, zero_bins)
-    return zero_bins
+def bins_of(cut_points: CutPoints, value: float) -> np.ndarray:
+    """int32 (n_features): the bin, counted within the feature, of a number; -1 for a feature without cuts."""
+    bins = np.empty(len(cut_points.offsets) - 1, np.int32)
+    kernels.find_bins_of(cut_points.offsets, cut_points.cuts, np.float32(value), bins)
+    return bins

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from psboost.errors import DataError
 from psboost.kernels import columns as kernels
@@ -20,7 +21,7 @@ class Columns:
 
     offsets  int64 (n_features + 1): column f's entries are offsets[f] .. offsets[f+1]
     rows     int32 (n): ascending within a column
-    values   float32 (n)
+    values   float32 (n): not contiguous, but a view of a single one, where all are known to be the same (one-hot data)
     """
 
     n_rows: int
@@ -28,6 +29,11 @@ class Columns:
     offsets: np.ndarray
     rows: np.ndarray
     values: np.ndarray
+
+    @property
+    def value(self) -> np.float32 | None:
+        """What every entry has, where a single value is held."""
+        return self.values[0] if len(self.values) and self.values.strides == (0,) else None
 
     def n_stored(self, begin: int, end: int) -> int:
         """How many values features begin .. end store."""
@@ -113,7 +119,8 @@ class StackedColumns:
         rows, values = np.empty(offsets[-1], np.int32), np.empty(offsets[-1], np.float32)
         cursors, first_row = offsets[:-1].copy(), 0
         for part in parts:
-            kernels.append_columns(part.offsets, part.rows, part.values, first_row, cursors, rows, values)
+            held = np.ascontiguousarray(part.values)
+            kernels.append_columns(part.offsets, part.rows, held, first_row, cursors, rows, values)
             first_row += part.n_rows
         return Columns(self.n_rows, end - begin, offsets, rows, values)
 
@@ -150,12 +157,32 @@ def _sorted(columns: Columns) -> SortedColumns:
     return SortedColumns(columns.n_rows, columns.n_features, columns.offsets, rows, values)
 
 
+class OnlyValue:
+    """The value that all cells have, as long as they have the same."""
+
+    def __init__(self) -> None:
+        self._first: np.float32 | None = None
+        self._is_only = True
+
+    def add(self, values: np.ndarray) -> None:
+        """float32, of more cells."""
+        if self._is_only and len(values):
+            if self._first is None:
+                self._first = values[0]
+            self._is_only = bool((values == self._first).all())
+
+    @property
+    def value(self) -> np.float32 | None:
+        """None if there are several, or no cells, or if it is one that may not count (0; NaN)."""
+        return self._first if self._is_only and self._first else None
+
+
 class ColumnsBuilder:
     """Columns in the making, of rows that come in parts, piece by piece. Parts may be added to side by side."""
 
-    def __init__(self, name: str, counts: np.ndarray, n_rows: list[int]):
+    def __init__(self, name: str, counts: np.ndarray, n_rows: list[int], value: np.float32 | None = None):
         """name of the data, for messages; counts: int64 (n_parts, n_features), how many entries of each column a part has at
-        most; n_rows of each part."""
+        most; n_rows of each part; value: OnlyValue of all cells."""
         if sum(n_rows) > MAX_INT32 or counts.shape[1] > MAX_INT32:
             raise DataError(f"a block of {sum(n_rows)} rows x {counts.shape[1]} features: use more row or feature shards")
         offsets = np.zeros(counts.shape[1] + 1, np.int64)
@@ -165,7 +192,8 @@ class ColumnsBuilder:
         self._ends = offsets[:-1] + np.cumsum(counts, axis=0)  # of the room for each part's entries in each column
         self._cursors = np.empty(counts.shape, np.int32 if n_cells < MAX_INT32 else np.int64)
         self._cursors[0], self._cursors[1:] = offsets[:-1], self._ends[:-1]
-        self._rows, self._values = np.empty(n_cells, np.int32), np.empty(n_cells, np.float32)
+        self._rows, self._value = np.empty(n_cells, np.int32), value
+        self._values = np.empty(n_cells, np.float32) if value is None else _repeated(value, n_cells)
         self._next_row = np.cumsum([0, *n_rows])[:-1].tolist()
         self._end_rows = np.cumsum(n_rows).tolist()
 
@@ -176,13 +204,19 @@ class ColumnsBuilder:
         count (data.zeros). A row holds a feature at most once."""
         first = self._next_row[part]
         self._next_row[part] += len(indptr) - 1
-        held = indptr, features, values, keep_zeros, keep_nan, first, self._cursors[part], self._rows, self._values
-        if not kernels.scatter_columns(*held):
+        where = first, self._cursors[part], self._rows
+        if self._value is not None:
+            fits = kernels.scatter_rows(indptr, features, values, self._value, *where)
+        else:
+            fits = kernels.scatter_columns(indptr, features, values, keep_zeros, keep_nan, *where, self._values)
+        if not fits:
             self._complain()
 
     def columns(self) -> Columns:
         """Of all rows that were added; to be called once. DataError if there are others than there were to be."""
         if self._next_row != self._end_rows or (self._cursors > self._ends).any():
+            self._complain()
+        if self._value is not None and (self._cursors < self._ends).any():  # as all cells count
             self._complain()
         n_parts, n_features = self._ends.shape
         taken, room = (ends.T.reshape(-1) for ends in (self._cursors, self._ends))  # column after column, each by parts
@@ -208,7 +242,10 @@ def to_columns(parts: list[Csr], n_features: int, side_by_side: Callable[..., It
         _check(*part, n_features)
     counts = np.zeros((len(parts), n_features), np.int64)
     list(side_by_side(lambda part, of_part: kernels.count_features(part[1], of_part), parts, counts))
-    builder = ColumnsBuilder("X", counts, [len(indptr) - 1 for indptr, _, _ in parts])
+    only = OnlyValue()
+    for _, _, values in parts:
+        only.add(values)
+    builder = ColumnsBuilder("X", counts, [len(indptr) - 1 for indptr, _, _ in parts], only.value)
     list(side_by_side(lambda i, part: builder.add(i, *part, True, True), range(len(parts)), parts))
     return builder.columns()
 
@@ -228,6 +265,11 @@ def _check(indptr: np.ndarray, features: np.ndarray, values: np.ndarray, n_featu
     least, greatest = (int(features.min()), int(features.max())) if len(features) else (0, -1)
     if least < 0 or greatest >= n_features:
         raise DataError(f"feature numbers {least}..{greatest} in a block of {n_features} features")
+
+
+def _repeated(value: np.float32, n: int) -> np.ndarray:
+    """It n times, in the memory of one (numpy's broadcast_to, which holds a single one as any other array)."""
+    return as_strided(np.array([value]), (n,), (0,), writeable=False)
 
 
 def _close_gaps(

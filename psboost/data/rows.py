@@ -42,6 +42,7 @@ class Counts:
     counts        int64: how many cells are
     n_values      the sum of counts; the other fields are as in Rows
     stores_zeros  whether a zero is stored, counted or not
+    value         what all stored cells have (OnlyValue), where a source looks for it
     """
 
     span: tuple[int, int]
@@ -54,6 +55,7 @@ class Counts:
     weights: np.ndarray | None
     bytes_read: int
     stores_zeros: bool
+    value: np.float32 | None = None
 
     @staticmethod
     def join(parts: list["Counts"]) -> "Counts":

@@ -34,6 +34,13 @@ class Runs:
         return Runs(offsets, values, counts).among(np.array(list(held)), n_features)
 
     @staticmethod
+    def of_one(value: np.float32, counts: np.ndarray) -> "Runs":
+        """Runs of features that hold one value each, int64 so often, or nothing."""
+        offsets = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts > 0, out=offsets[1:])
+        return Runs(offsets, np.full(offsets[-1], value, np.float32), counts[counts > 0])
+
+    @staticmethod
     def add(pieces: list["Runs"]) -> "Runs":
         """The sum of several runs of the same features."""
         if len(pieces) == 1:

@@ -103,6 +103,8 @@ class Sketches:
             ends = np.empty(columns.n_features, np.int64)
             prefix_ends(columns.offsets, columns.rows, n_count_rows, ends)
         lengths = ends - starts
+        if columns.value is not None:
+            return Sketches(max_bin, kind, n_count_rows, Runs.of_one(columns.value, lengths), np.zeros_like(lengths))
         few = most_entries(max_bin) if kind == "weighted" else most_runs(max_bin)
         room = int(np.minimum(lengths, few).sum())  # most of it is never touched
         values, counts = np.empty(room, np.float32), np.empty(room, np.int64)

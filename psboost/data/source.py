@@ -16,7 +16,7 @@ import numpy as np
 
 from psboost.data import zeros
 from psboost.data.column_tables import ColumnCounter, ColumnLookup
-from psboost.data.columns import ColumnsBuilder, to_columns
+from psboost.data.columns import ColumnsBuilder, OnlyValue, to_columns
 from psboost.data.rows import Cells, Counts, DenseCells, Held, Rows, joined, rest_of
 from psboost.errors import DataError, ParameterError
 from psboost.kernels import cells as kernels
@@ -117,11 +117,12 @@ class Source(ABC):
             raise
 
     def _count(self, span: tuple[int, int], pieces_of_span: Iterator[Cells]) -> Counts:
-        counter = ColumnCounter(self.zero_as_missing)
+        counter, only = ColumnCounter(self.zero_as_missing), OnlyValue()
         pieces = []
         stores_zeros = False
         for cells in pieces_of_span:
             counter.add(cells.columns, cells.values)
+            only.add(cells.values)
             stores_zeros = stores_zeros or bool((cells.values == 0).any())
             pieces.append(_without_values(cells))
         features, counts = counter.result()
@@ -134,6 +135,7 @@ class Source(ABC):
             n_features=max(piece.n_features for piece in pieces),
             **rest_of(pieces),
             stores_zeros=stores_zeros,
+            value=only.value,
         )
 
     def read(self, span: tuple[int, int], keep: np.ndarray | None = None) -> Rows:
@@ -200,7 +202,9 @@ class Source(ABC):
             positions = lookup.locate(part.features)
             is_kept = positions >= 0
             of_part[positions[is_kept]] = part.counts[is_kept]
-        builder = ColumnsBuilder(self.name, counts, [part.n_rows for part in counted])
+        values = {part.value for part in counted}
+        value = values.pop() if len(values) == 1 else None
+        builder = ColumnsBuilder(self.name, counts, [part.n_rows for part in counted], value)
         rules = zeros.keeps_zeros(self.zero_as_missing), zeros.keeps_nan(self.zero_as_missing)
 
         def add(i: int, pieces: Iterator[Cells]) -> list[Cells]:

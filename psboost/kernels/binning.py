@@ -3,10 +3,14 @@
 import numpy as np
 
 from psboost.kernels.compile import IN, OUT, boolean, float32, float64, inline, int32, int64, kernel, uint64, void
+from psboost.kernels.prefetch import prefetch
 from psboost.kernels.row_bins import NARROW, WIDE
 
 FLOAT_MAX = np.float32(np.finfo(np.float32).max)
 SEARCHED = 1024  # values at once: what is known of them stays in the cache from one step of the search to the next
+# So many cells ahead, the place that a bin goes to is asked for: 0.45 to 0.75 of the time on url-, avazu-, rcv1- and
+# bosch-shaped data.
+_AHEAD = 32
 _1 = np.uint64(1)
 
 
@@ -165,12 +169,12 @@ def missing_bin(n_bins, n_cuts, keep_nan):
     return n_bins - 1 if n_bins > n_cuts or keep_nan else np.int64(-1)
 
 
-@kernel(void(IN[int64], IN[float32], OUT[int32]))
-def find_zero_bins(cut_offsets, cuts, zero_bins):
-    """The bin of 0.0 in each feature; -1 for a feature without cuts."""
+@kernel(void(IN[int64], IN[float32], float32, OUT[int32]))
+def find_bins_of(cut_offsets, cuts, value, bins):
+    """The bin of one value in each feature; -1 for a feature without cuts."""
     for f in range(len(cut_offsets) - 1):
         begin, end = cut_offsets[f], cut_offsets[f + 1]
-        zero_bins[f] = find_bin(cuts, begin, end, np.float32(0)) if begin < end else -1
+        bins[f] = find_bin(cuts, begin, end, value) if begin < end else -1
 
 
 _bin_columns = int64(
@@ -275,8 +279,11 @@ def scatter_bins(posting_offsets, posting_rows, cursors, bins):
 
     Bins are visited in order, so they ascend within each row.
     """
+    n_cells = len(posting_rows)
     for bin_ in range(len(posting_offsets) - 1):
         for i in range(posting_offsets[bin_], posting_offsets[bin_ + 1]):
+            if i + _AHEAD < n_cells:
+                prefetch(bins, uint64(cursors[posting_rows[i + _AHEAD]]))
             row = posting_rows[i]
             at = cursors[row]
             cursors[row] = at + 1

@@ -6,8 +6,10 @@ Which cells count: `keep_zeros` and `keep_nan` say whether zeros and NaN do, all
 import numpy as np
 
 from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, int64, kernel, types, uint32, uint64, void
+from psboost.kernels.prefetch import prefetch
 
 FLOAT32_MAX = np.float32(3.4028235e38)
+_AHEAD = 64  # so many cells ahead, a column's count is asked for: 0.8 of the time where there are many columns
 FILTERED = 1024  # columns that are filtered together
 MIX = 0x9E3779B97F4A7C15  # bit `column * MIX >> shift` of the set is 1 for the columns looked for
 LOOKUP = (IN[uint64], int64, IN[int64], IN[int32])  # that set: members, shift; a hash table of them: keys, positions
@@ -76,7 +78,10 @@ def check_rows(indptr, columns, n_features):
 @kernel([void(IN[index], IN[float32], boolean, boolean, OUT[uint32]) for index in (int32, int64)])
 def count_by_table(columns, values, keep_zeros, keep_nan, counts):
     """Add the cells that count, per column, to `counts`; columns beyond it are left out."""
-    for k in range(len(columns)):
+    n_cells = len(columns)
+    for k in range(n_cells):
+        if k + _AHEAD < n_cells:
+            prefetch(counts, uint64(columns[k + _AHEAD]))
         if columns[k] < len(counts) and does_count(values[k], keep_zeros, keep_nan):
             counts[columns[k]] += uint32(1)
 

@@ -3,10 +3,14 @@
 import numpy as np
 
 from psboost.kernels.cells import does_count
-from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, int64, kernel, void
+from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, int64, kernel, uint64, void
 from psboost.kernels.fills import fill
+from psboost.kernels.prefetch import prefetch
 
 _LONG = 256  # values: so many are sorted in less time than they are looked up
+# So many cells ahead, the place that one goes to is asked for: without, each may wait for memory. Nearly where it will go: a
+# column gets few of those in between. 0.5 to 0.85 of the time on url-, avazu- and rcv1-shaped data; of rows alone, nothing.
+_AHEAD = 32
 _NEW = 64  # distinct values among the first 2 * _NEW: most others will be new, too
 
 
@@ -30,9 +34,13 @@ def scatter_columns(indptr, features, values, keep_zeros, keep_nan, first_row, c
     in order, so they ascend within each column. Whether a column ran into the next one is for the caller to see by the
     cursors: to look up here where each ends would take a fifth longer.
     """
-    n_room = len(rows)
+    n_room, n_cells = len(rows), len(features)
     for row in range(len(indptr) - 1):
         for i in range(indptr[row], indptr[row + 1]):
+            if i + _AHEAD < n_cells and features[i + _AHEAD] >= 0:
+                place = uint64(cursors[features[i + _AHEAD]])
+                prefetch(rows, place)
+                prefetch(column_values, place)
             feature, value = features[i], values[i]
             if feature < 0 or not does_count(value, keep_zeros, keep_nan):
                 continue
@@ -42,6 +50,28 @@ def scatter_columns(indptr, features, values, keep_zeros, keep_nan, first_row, c
                 return False
             rows[at] = first_row + row
             column_values[at] = value + float32(0)
+    return True
+
+
+@kernel(
+    [
+        boolean(IN[int64], IN[int32], IN[float32], float32, int64, OUT[cursor], OUT[int32])
+        for cursor in (int32, int64)
+    ]
+)
+def scatter_rows(indptr, features, values, value, first_row, cursors, rows):
+    """scatter_columns where each value is `value`, which counts and is not written down. False also for another one."""
+    n_room = len(rows)
+    for row in range(len(indptr) - 1):
+        for i in range(indptr[row], indptr[row + 1]):
+            feature = features[i]
+            if feature < 0:
+                continue
+            at = cursors[feature]
+            cursors[feature] = at + 1
+            if at >= n_room or values[i] != value:
+                return False
+            rows[at] = first_row + row
     return True
 
 

@@ -1,12 +1,14 @@
 """Columns from rows, beside a naive twin; the distinct values of a column, compiled and as plain Python."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from psboost.data import columns as module
-from psboost.data.columns import ColumnsBuilder, DenseColumns, stack_columns, to_columns
+from psboost.data.columns import ColumnsBuilder, DenseColumns, OnlyValue, sort_columns, stack_columns, to_columns
 from psboost.errors import DataError
 from psboost.kernels import columns as kernels
 from tests.naive import binning as naive
@@ -23,8 +25,8 @@ def csr(draw, max_rows=8, max_features=6):
     """(rows as lists of (feature, value), n_features)"""
     n_features = draw(st.integers(0, max_features))
     features = st.sets(st.integers(0, n_features - 1)) if n_features else st.just(set())
-    n_rows = draw(st.integers(0, max_rows))
-    return [[(f, draw(VALUES)) for f in sorted(draw(features))] for _ in range(n_rows)], n_features
+    n_rows, values = draw(st.integers(0, max_rows)), draw(st.just(VALUES) | VALUES.map(st.just))
+    return [[(f, draw(values)) for f in sorted(draw(features))] for _ in range(n_rows)], n_features
 
 
 def arrays(rows):
@@ -43,6 +45,8 @@ def test_columns_hold_what_the_rows_hold(data):
         held = slice(columns.offsets[f], columns.offsets[f + 1])
         np.testing.assert_array_equal(columns.rows[held], [row for row, _ in expected])
         np.testing.assert_array_equal(columns.values[held], np.array([v for _, v in expected], np.float32))
+    distinct = {v for row in rows for _, v in row}
+    assert columns.value == (distinct.pop() if len(distinct) == 1 and all(v == v for v in distinct) else None)
 
 
 @given(csr())
@@ -61,6 +65,11 @@ def test_column_kernels_as_plain_python(data):
     np.testing.assert_array_equal(offsets, expected.offsets)
     np.testing.assert_array_equal(got_rows, expected.rows)
     np.testing.assert_array_equal(got_values, expected.values)
+    if expected.value is not None:
+        cursors, alone = offsets[:-1].copy(), np.empty(len(features), np.int32)
+        assert plain.scatter_rows(indptr, features, values, expected.value, 0, cursors, alone)
+        np.testing.assert_array_equal(cursors, offsets[1:])
+        np.testing.assert_array_equal(alone, got_rows)
 
 
 @pytest.mark.parametrize("run", both_ways(kernels))
@@ -102,6 +111,50 @@ def test_other_rows_than_were_counted_are_refused(n_rows, features):
         return
     with pytest.raises(DataError, match="a.svm changed between counting and reading it"):
         build()
+
+
+@given(csr(), st.integers(0, 8))
+def test_columns_that_hold_a_single_value_are_stacked_and_sorted_as_others(data, cut):
+    rows, n_features = data
+    parts = [to_columns([arrays(of_part)], n_features) for of_part in (rows[:cut], rows[cut:])]
+    full = [replace(part, values=part.values.copy()) for part in parts]
+    same(stack_columns(parts).part(0, n_features), stack_columns(full).part(0, n_features))
+    same(sort_columns(parts[0], 0, n_features), sort_columns(full[0], 0, n_features))
+
+
+@pytest.mark.parametrize(
+    "features, values, fits",
+    [
+        ([0, -1, 1], [2, 2, 2], True),
+        ([0, -1, 1], [2, 2, 3], False),
+        ([0, -1, 1], [2, 2, 0], False),
+        ([0, -1, 1], [2, 2, np.nan], False),
+        ([0, -1, 0], [2, 2, 2], False),
+        ([0, -1, -1], [2, 2, 2], False),
+    ],
+)
+def test_other_cells_than_the_only_value_counted_are_refused(features, values, fits):
+    def build():
+        builder = ColumnsBuilder("a.svm", np.array([[1, 1]]), [3], np.float32(2))
+        builder.add(0, np.arange(4), np.array(features, np.int32), np.array(values, np.float32), False, False)
+        return builder.columns()
+
+    if fits:
+        assert (build().value, build().rows.tolist()) == (2, [0, 2])
+        return
+    with pytest.raises(DataError, match="a.svm changed between counting and reading it"):
+        build()
+
+
+@pytest.mark.parametrize(
+    "pieces, value",
+    [([], None), ([[]], None), ([[], [3, 3], [3]], 3), ([[3], [3, 4]], None), ([[0, 0]], None), ([[np.nan] * 2], None)],
+)
+def test_only_value(pieces, value):
+    only = OnlyValue()
+    for piece in pieces:
+        only.add(np.array(piece, np.float32))
+    assert only.value == value
 
 
 @pytest.mark.parametrize("run", [kernels.prefix_ends, as_python(kernels).prefix_ends])

@@ -144,6 +144,17 @@ def test_only_the_asked_for_rows_and_features_count(table, n_count_rows, begin, 
     assert same(part, summarise(table[:n_count_rows, begin:end]))
 
 
+@given(dense(st.just(2.5) | st.just(0.0)), st.sampled_from(["kll", "exact", "weighted"]), st.integers(0, 10))
+def test_columns_that_hold_a_single_value_are_summarised_as_others(table, kind, n_count_rows):
+    columns, stored = columns_of(table), np.count_nonzero(table)
+    assert columns.value == (2.5 if stored else None)
+    of_columns = [
+        Sketches.summarise(of_kind, 0, columns.n_features, n_count_rows, max_bin=4, kind=kind)
+        for of_kind in (columns, replace(columns, values=columns.values.copy()))
+    ]
+    assert same(*of_columns)
+
+
 @given(dense(), st.sampled_from(["kll", "exact", "weighted"]))
 def test_wire_form_returns_the_same_sketches(table, kind):
     sketches = summarise(table, kind=kind)
