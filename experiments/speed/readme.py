@@ -1,8 +1,9 @@
 """Knows how figures become the tables of the project's README.md; does not know how they were measured."""
 
+from collections import Counter
 from pathlib import Path
 
-from results import PATH, load, machine, rounded
+from results import PATH, load, rounded, versions
 from shapes import SHAPES
 
 README = Path(__file__).parents[2] / "README.md"
@@ -47,10 +48,11 @@ def tables(rows: list[dict]) -> str:
         return "\nNothing has been measured yet."
     dates = sorted({row["date"] for row in rows})
     when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
+    rows, machines = _marked(rows)
     parts = [
-        f"\nMeasured {when}: {machine()}. Median, and in brackets the least and the most, of runs in turns; only ratios "
-        "hold from one machine to another. `python experiments/speed/run.py` measures again (`--only all` as root: with the "
-        "shaped links), and keeps every figure in `experiments/speed/results.csv`."
+        f"\nMeasured {when} on {machines}, with {versions()}. Median, and in brackets the least and the most, of runs in "
+        "turns; only ratios hold from one machine to another. `python experiments/speed/run.py` measures again (`--only "
+        "all` as root: with the shaped links), and keeps every figure in `experiments/speed/results.csv`."
     ]
     parts += [f"{text}\n\n{_pivot(of, measure)}" for measure, text in TABLES.items() if (of := _of(rows, measure))]
     if of := _of(rows, "quality"):
@@ -60,6 +62,14 @@ def tables(rows: list[dict]) -> str:
     if of := _of(rows, "start"):
         parts.append("**Start.**\n\n" + _table([["what", ""], *([row["note"], _value(row)] for row in of)]))
     return "\n\n".join(parts)
+
+
+def _marked(rows: list[dict]) -> tuple[list[dict], str]:
+    """The rows, each with a "mark" of one star for the second machine, two for the third; and what the marks say."""
+    machines = [name for name, _ in Counter(row["machine"] for row in rows).most_common()]
+    marks = {name: "*" * i for i, name in enumerate(machines)}
+    spelled = [name + (f" (figures with {marks[name]})" if marks[name] else "") for name in machines]
+    return [row | {"mark": marks[row["machine"]]} for row in rows], " and on ".join(spelled)
 
 
 def _of(rows: list[dict], measure: str) -> list[dict]:
@@ -100,17 +110,17 @@ def _absent(who: str) -> str:
 
 def _value(row: dict) -> str:
     unit = "" if row["unit"] in ("", "times", "AUC") else f" {row['unit']}"
-    return f"{rounded(float(row['value']))}{unit}{_spread(row)}"
+    return f"{rounded(float(row['value']))}{unit}{_spread(row)}{row['mark']}"
 
 
 def _cell(row: dict) -> str:
     """psboost's value; a peer's in multiples of it."""
     if not row["ratio"]:
-        return f"{rounded(float(row['value']))} {row['unit']}"
+        return f"{rounded(float(row['value']))} {row['unit']}{row['mark']}"
     unfinished = "over " if "not finished" in row["unit"] else ""
     remark = "".join(f" ({part.strip()[7:]})" for part in row["note"].split(";")[1:] if part.startswith(" ratio: "))
     ratio = float(row["ratio"])
-    return f"{unfinished}{rounded(ratio)}x{_spread(row)}{remark}"
+    return f"{unfinished}{rounded(ratio)}x{_spread(row)}{remark}{row['mark']}"
 
 
 def _spread(row: dict) -> str:
@@ -130,6 +140,6 @@ def _by_shape(rows: list[dict]) -> str:
     lines: dict[str, dict] = {}
     for row in rows:
         detail = {"scaling": "", "growth": row["note"], "entropy": row["who"], "quality": row["who"]}[row["measure"]]
-        value = f"{rounded(float(row['ratio']))}{_spread(row)}" if row["ratio"] else _value(row)
+        value = f"{rounded(float(row['ratio']))}{_spread(row)}{row['mark']}" if row["ratio"] else _value(row)
         lines.setdefault(BY_SHAPE.get(row["measure"], "") + detail, {})[row["shape"]] = value
     return _table([["what", *shapes], *([what, *(of.get(shape, "") for shape in shapes)] for what, of in lines.items())])

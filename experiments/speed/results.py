@@ -32,6 +32,7 @@ class Figure:
     date: str = ""
     auc_gap: float | None = None  # psboost's AUC less the peer's
     at_most: float | None = None  # what the value should be at most
+    machine: str = ""
 
     @property
     def missed(self) -> bool:
@@ -54,11 +55,12 @@ def compare(ours: list[float], theirs: list[float]) -> dict:
 
 
 def keep(figures: list[Figure], path: Path = PATH) -> None:
-    """Writes figures to the table; those of the same things are replaced, others stay."""
-    today = datetime.date.today().isoformat()
+    """Writes figures to the table, dated and of this machine; those of the same things are replaced, others stay."""
+    today, here = datetime.date.today().isoformat(), machine()
     table = {tuple(row[name] for name in KEY): row for row in load(path)}
     for figure in figures:
-        row = {name: _text(value) for name, value in asdict(figure).items()} | {"date": figure.date or today}
+        row = {name: _text(value) for name, value in asdict(figure).items()}
+        row |= {"date": figure.date or today, "machine": figure.machine or here}
         table[tuple(row[name] for name in KEY)] = row
     with open(path, "w", newline="") as file:
         writer = csv.DictWriter(file, [field.name for field in fields(Figure)], lineterminator="\n")
@@ -100,8 +102,12 @@ HEADER = "| measure | shape | who | threads | value | peer / psboost | asked | A
 
 
 def machine() -> str:
-    """Versions and machine, in a line."""
-    parts = [f"{os.cpu_count()} cores ({_processor()})", platform.system(), f"Python {platform.python_version()}"]
+    return f"{os.cpu_count()} cores ({_processor()})"
+
+
+def versions() -> str:
+    """Of what was measured and what it ran on, in a line."""
+    parts = [platform.system(), f"Python {platform.python_version()}"]
     for package in ("psboost", "xgboost-cpu", "lightgbm", "numpy", "scipy", "numba", "pyzmq"):
         try:
             parts.append(f"{package} {version(package)}")

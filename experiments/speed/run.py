@@ -20,7 +20,7 @@ from pathlib import Path
 import readme
 from datasets import default_cache
 from installed import settle
-from results import HEADER, PATH, Figure, keep, machine, show
+from results import HEADER, PATH, Figure, keep, machine, show, versions
 from shapes import SHAPES
 
 HOMES = {
@@ -86,7 +86,7 @@ def main() -> int:
     missed, failures = [], []
     if not arguments.measures_nothing:
         settle()
-        print(f"{machine()}; {arguments.rounds} rounds, {arguments.repeats} repeats\n\n{HEADER}", flush=True)
+        print(f"{machine()}, {versions()}; {arguments.rounds} rounds, {arguments.repeats} repeats\n\n{HEADER}", flush=True)
         for home, part in parts_of(arguments):
             try:
                 for figure in measure(home, part):

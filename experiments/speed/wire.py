@@ -41,7 +41,7 @@ import numpy as np
 from installed import settle
 from node import Spec, load, load_test
 from results import HEADER as TABLE_HEADER
-from results import PATH, Figure, compare, keep, machine, show
+from results import PATH, Figure, compare, keep, machine, show, versions
 from shapes import SHAPES, make
 
 from psboost.boosting.forest import load_model
@@ -430,7 +430,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=PATH, help="the table of results")
     arguments = parser.parse_args()
     arguments.shapes, arguments.rates = arguments.shapes.split(","), arguments.rate.split(",")
-    print(f"{machine()}; {arguments.rounds} rounds, {arguments.repeats} repeats\n\n{TABLE_HEADER}", flush=True)
+    print(f"{machine()}, {versions()}; {arguments.rounds} rounds, {arguments.repeats} repeats\n\n{TABLE_HEADER}", flush=True)
     try:
         run(arguments)
     except KeyboardInterrupt as interrupt:  # the lab is gone by now
