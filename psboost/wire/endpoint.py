@@ -18,6 +18,7 @@ from typing import Any
 import zmq
 
 from psboost.errors import ClusterError, ProtocolError
+from psboost.interrupts import interrupts_wait
 from psboost.wire.codec import Encoded, Envelope, decode, encode_fields, with_envelope
 from psboost.wire.ledger import Ledger, measure
 from psboost.wire.messages import Message
@@ -210,7 +211,8 @@ class Endpoint:
             self._neighbours.moved_in(self.address, self._listener)
 
     def _socket(self, kind: int, address: str) -> zmq.Socket:
-        made = self._neighbours.context.socket(kind)
+        with interrupts_wait():  # the context would not know of one that was made when Ctrl-C came, and would wait for it
+            made = self._neighbours.context.socket(kind)
         made.setsockopt(zmq.LINGER, 0)
         # marks count messages, not bytes, and a full queue would block a sender: none
         made.setsockopt(zmq.SNDHWM, 0)
@@ -250,8 +252,11 @@ class Neighbours:
         return self._doors.get(address, address)
 
     def close(self) -> None:
-        """Waits while sockets linger; does nothing the second time."""
-        self.context.term()
+        """Waits while sockets linger; does nothing the second time.
+
+        One that nobody holds, as Ctrl-C came before anybody did, is closed: it would be waited for without end.
+        """
+        self.context.destroy(0)
 
     def __enter__(self) -> "Neighbours":
         return self

@@ -4,6 +4,7 @@
 """
 
 import os
+import signal
 import socket
 import tempfile
 import threading
@@ -252,6 +253,23 @@ def test_close_with_nothing_delivered_does_not_hang():
         sender.close(linger)
         sender.close()
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("place", [(zmq.Context, "_add_socket"), (zmq.Socket, "setsockopt"), (zmq.Socket, "bind")])
+def test_interrupted_while_it_is_made_it_does_not_hang(monkeypatch, place):
+    """Ctrl-C comes when there is a socket that the context does not know yet; that nobody else knows; that is not bound."""
+    kind, name = place
+    before = getattr(kind, name)
+
+    def interrupted(self, *args):
+        monkeypatch.undo()
+        os.kill(os.getpid(), signal.SIGINT)
+        return before(self, *args)
+
+    monkeypatch.setattr(kind, name, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Endpoint("worker 0,0", "tcp://127.0.0.1:0", run=1, incarnation=0, ledger=Ledger())
 
 
 def test_a_closed_endpoint_says_so():
