@@ -102,6 +102,7 @@ HEADER = "| measure | shape | who | threads | value | peer / psboost | asked | A
 
 
 def machine() -> str:
+    """Its cores and processor."""
     return f"{os.cpu_count()} cores ({_processor()})"
 
 

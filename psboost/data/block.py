@@ -213,13 +213,13 @@ def _sparse_block(
 def _postings(part: Columns, points: CutPoints, keep_nan: bool, overwrite: bool) -> tuple[np.ndarray, np.ndarray]:
     """posting_offsets and posting_rows of these columns alone, which may take the memory of their values (`overwrite`)."""
     of_part = bin_offsets_of(points)
+    offsets = np.zeros(int(of_part[-1]) + 1, np.int64)
     if part.value is not None:
         bins, lengths = bins_of(points, part.value), np.diff(part.offsets)
-        if not lengths[bins < 0].any():  # else some rows are in no bin
-            offsets = np.zeros(int(of_part[-1]) + 1, np.int64)
-            offsets[1 + of_part[:-1][bins >= 0] + bins[bins >= 0]] = lengths[bins >= 0]
+        has_bin = bins >= 0
+        if not lengths[~has_bin].any():  # else some rows are in no bin
+            offsets[1 + (of_part[:-1] + bins)[has_bin]] = lengths[has_bin]
             return np.cumsum(offsets, out=offsets), part.rows
-    offsets = np.zeros(int(of_part[-1]) + 1, np.int64)
     values = np.require(part.values, None, ["C", "W"])
     rows = values.view(np.int32) if overwrite else np.empty(len(part.rows), np.int32)
     run = kernels.bin_sorted if isinstance(part, SortedColumns) else kernels.bin_columns

@@ -214,9 +214,8 @@ class ColumnsBuilder:
 
     def columns(self) -> Columns:
         """Of all rows that were added; to be called once. DataError if there are others than there were to be."""
-        if self._next_row != self._end_rows or (self._cursors > self._ends).any():
-            self._complain()
-        if self._value is not None and (self._cursors < self._ends).any():  # as all cells count
+        fits = self._cursors <= self._ends if self._value is None else self._cursors == self._ends  # then all cells count
+        if self._next_row != self._end_rows or not fits.all():
             self._complain()
         n_parts, n_features = self._ends.shape
         taken, room = (ends.T.reshape(-1) for ends in (self._cursors, self._ends))  # column after column, each by parts

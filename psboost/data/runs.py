@@ -36,9 +36,8 @@ class Runs:
     @staticmethod
     def of_one(value: np.float32, counts: np.ndarray) -> "Runs":
         """Runs of features that hold one value each, int64 so often, or nothing."""
-        offsets = np.zeros(len(counts) + 1, np.int64)
-        np.cumsum(counts > 0, out=offsets[1:])
-        return Runs(offsets, np.full(offsets[-1], value, np.float32), counts[counts > 0])
+        held = np.flatnonzero(counts)
+        return Runs(np.arange(len(held) + 1), np.full(len(held), value, np.float32), counts[held]).among(held, len(counts))
 
     @staticmethod
     def add(pieces: list["Runs"]) -> "Runs":
