@@ -78,7 +78,7 @@ class RowGradients:
         steps = self._in_units(steps)
 
         def add_up(rows: slice) -> np.ndarray:
-            sums = np.zeros((n_nodes, 2, 2), np.int64)
+            sums = np.zeros((n_nodes, 4, 2), np.int64)
             for piece, grads, hesses in self._pieces(rows):
                 kernels.sum_by_node(
                     grads, hesses, node_of_row[piece], steps.leaf_grad, steps.leaf_hess, sums.reshape(-1)

@@ -111,11 +111,11 @@ def round_gradients(grads, hesses, grad_step, hess_step, key, row_offset, packed
 def sum_by_node(grads, hesses, node_of_row, grad_step, hess_step, sums):
     """Adds grad / grad_step and hess / hess_step of each row, rounded to the nearest integer, to a pair of its node.
 
-    sums  (n_nodes, 2, 2): for even rows and for odd ones, as a sum waits for the last one that was added to it  # OUT
+    sums  (n_nodes, 4, 2): of each four rows, one each, as a sum waits for the last one that was added to it  # OUT
     """
     per_grad, per_hess = 1.0 / grad_step, 1.0 / hess_step
     for row in range(uint64(len(node_of_row))):
-        pair = uint64(4) * uint64(node_of_row[row]) + uint64(2) * (row & uint64(1))
+        pair = uint64(8) * uint64(node_of_row[row]) + uint64(2) * (row & uint64(3))
         sums[pair] += int64(np.rint(float64(grads[row]) * per_grad))
         sums[pair + uint64(1)] += int64(np.rint(float64(hesses[row]) * per_hess))
 

@@ -18,7 +18,7 @@ _FEW_BINS = 24  # and so many bins of a row
 _PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)  # rows: a node's are far apart
 # So many rows of a bin are gone through in the time that one row's bins take, few or more; and to go on to another bin.
 _POSTED, _POSTED_LONG, _A_BIN = 32, 96, 16
-_0, _1, _6, _63 = (uint64(k) for k in (0, 1, 6, 63))
+_0, _1, _2, _4, _6, _63 = (uint64(k) for k in (0, 1, 2, 4, 6, 63))
 
 # What leaves the default child of a split's node (int64, one a row): where the node's rows stand, as `held` says it
 # (kernels.members); which bins of stored values: first .. last, counted within the feature, and one more, -1 for none; and
@@ -66,18 +66,29 @@ def _clear(row, place, members, bits):
 
 
 @inline
+def _clear_rows(posting_rows, begin, end, place, members, bits):
+    """Clears the bits of all these rows that are members: in four places by turns, as each waits for the last change of its
+    word."""
+    begin, end = uint64(begin), uint64(end)
+    step = (end - begin) >> _2
+    for i in range(begin, begin + step):
+        for k in range(_4):
+            _clear(uint64(posting_rows[i + k * step]), place, members, bits)
+    for i in range(begin + _4 * step, end):
+        _clear(uint64(posting_rows[i]), place, members, bits)
+
+
+@inline
 def _clear_bins(first_bin, last_bin, posting_offsets, posting_rows, rows_ascend, first_row, last_row, place, members, bits):
     if first_row == 0 and last_row > 64 * (len(bits) - 1):
-        for i in range(uint64(posting_offsets[first_bin]), uint64(posting_offsets[last_bin])):
-            _clear(uint64(posting_rows[i]), place, members, bits)
+        _clear_rows(posting_rows, posting_offsets[first_bin], posting_offsets[last_bin], place, members, bits)
         return
     for b in range(first_bin, last_bin):
         begin, end = posting_offsets[b], posting_offsets[b + 1]
         if rows_ascend and end - begin > _SCANNED:
             begin = first_from(first_row, posting_rows, begin, end)
             end = first_from(last_row, posting_rows, begin, end)
-            for i in range(uint64(begin), uint64(end)):
-                _clear(uint64(posting_rows[i]), place, members, bits)
+            _clear_rows(posting_rows, begin, end, place, members, bits)
             continue
         for i in range(uint64(begin), uint64(end)):
             if posting_rows[i] >= first_row and posting_rows[i] < last_row:

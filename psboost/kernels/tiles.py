@@ -1,13 +1,13 @@
-"""Knows the rows of frequent bins by tiles, stretches of rows whose gradients stay in a near cache; knows no blocks."""
+"""Knows the rows of frequent bins by tiles, stretches of rows whose gradients are copied to a near cache; knows no blocks."""
 
 from typing import NamedTuple
 
 import numpy as np
 
 from psboost.kernels.ascending import first_from
-from psboost.kernels.compile import IN, OUT, boolean, int32, int64, kernel, types, uint16, uint64, void
-from psboost.kernels.histograms import build_by_bins, write
-from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
+from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint16, uint64, void
+from psboost.kernels.histograms import LOW, build_by_bins, write
+from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 
 _1, _2 = uint64(1), uint64(2)
 
@@ -56,6 +56,21 @@ def fill_tiles(posting_offsets, posting_rows, size, bins, counts, begins, rows):
             k += n_rows
 
 
+@inline
+def _sum(own, rows, begin, end, fits):
+    """grads, hesses of rows[begin:end] of a tile, whose rows' slots are `own`; fits: all of them come to one slot."""
+    grads, hesses, slots = int64(0), int64(0), int64(0)
+    if fits:
+        for k in range(begin, end):
+            slots += own[uint64(rows[k])]
+        return slots >> int64(32), slots & int64(LOW)
+    for k in range(begin, end):
+        grad, hess = grad_and_hess(own, uint64(rows[k]))
+        grads += grad
+        hesses += hess
+    return grads, hesses
+
+
 @kernel([void(IN[int64], IN[int32], TILINGS, IN[width], boolean, OUT[int64]) for width in WIDTHS])
 def build_by_tiles(posting_offsets, posting_rows, tilings, packed, pairs, acc):
     """Sets every bin of `acc`, packed or in pairs, to the sums over its rows (kernels.histograms.build_by_bins).
@@ -63,21 +78,19 @@ def build_by_tiles(posting_offsets, posting_rows, tilings, packed, pairs, acc):
     tilings  small tiles first
     """
     build_by_bins(posting_offsets, posting_rows, tilings[-1].least, packed, pairs, acc)
+    fits = packed.itemsize == 4  # 2^16 rows of 16 bits each
     for tiles in tilings:
-        n_bins, at, k = uint64(len(tiles.bins)), uint64(0), uint64(0)
-        sums, tile = np.zeros(2 * len(tiles.bins), np.int64), int64(0)
+        n_bins, at, begin = uint64(len(tiles.bins)), uint64(0), uint64(0)
+        sums, own, first = np.zeros(2 * len(tiles.bins), np.int64), np.empty(tiles.size, np.int64), 0
         while at < uint64(len(tiles.counts)):
-            own = packed[tile * tiles.size :]
+            for row in range(min(tiles.size, len(packed) - first)):
+                own[row] = as_slot(packed, first + row)
             for i in range(n_bins):
-                end, grads, hesses = k + uint64(tiles.counts[at]), int64(0), int64(0)
-                while k < end:
-                    grad, hess = grad_and_hess(own, uint64(tiles.rows[k]))
-                    grads += grad
-                    hesses += hess
-                    k += _1
+                end = begin + uint64(tiles.counts[at])
+                grads, hesses = _sum(own, tiles.rows, begin, end, fits)
                 sums[_2 * i] += grads
                 sums[_2 * i + _1] += hesses
-                at += _1
-            tile += 1
+                at, begin = at + _1, end
+            first += tiles.size
         for i in range(n_bins):
             write(sums[_2 * i], sums[_2 * i + _1], pairs, uint64(tiles.bins[i]), acc)
