@@ -1,4 +1,4 @@
-"""Knows the rows of frequent bins by tiles, stretches of rows whose gradients are copied to a near cache; knows no blocks."""
+"""Knows the rows of frequent bins by tiles, stretches of rows whose gradients are copied near; does not know blocks."""
 
 from typing import NamedTuple
 
