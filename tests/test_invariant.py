@@ -361,8 +361,9 @@ def test_a_worker_that_errs_gives_another_model(fault, monkeypatch):
     arguments = problem(dense=True, grad_bits=8) | {"num_boost_round": 3, "transport": "memory"}
     expected = runs.model_text(psboost.train(**arguments))
     if fault == "offset":
-        right = row_gradients.round_gradients
-        monkeypatch.setattr(row_gradients, "round_gradients", lambda *args, **out: right(*args[:-1], 0, **out))
+        right = row_gradients.kernels.round_by_pieces
+        local = lambda *args: right(*args[:-3], 0, *args[-2:])  # noqa: E731
+        monkeypatch.setattr(row_gradients.kernels, "round_by_pieces", local)
     elif fault == "lost":
         right = server.HistogramMerger.sum
         first = lambda self, parts, totals: right(self, parts[::2], totals)  # noqa: E731

@@ -1,7 +1,7 @@
-"""Knows losses: gradients, their bounds, intercepts and links; does not know trees or rounding.
+"""Knows losses: bounds of gradients, intercepts and links; does not know trees, nor how gradients are computed.
 
 A margin is the raw score (float32), before the link. Labels are float64, until a loss has checked them and holds them in a
-type of its own.
+type of its own, by which kernels.gradients knows it.
 
     bounded  whether |grad| and hess are at most the row's weight
     dtype    of gradients, and of the weights that they are computed with: float32 if bounded
@@ -14,7 +14,6 @@ import numpy as np
 
 from psboost.boosting.forest import base_margin
 from psboost.errors import DataError, ParameterError
-from psboost.kernels import gradients as kernels
 
 FLOAT_MAX = float(np.finfo(np.float32).max)
 
@@ -47,9 +46,6 @@ class Logistic:
     def bounds(self, max_weight: float, max_label: float) -> Bounds:  # noqa: ARG002
         return Bounds(max_weight, 0.25 * max_weight)
 
-    def gradients(self, margins, labels, weights, grads, hesses) -> None:
-        kernels.logistic_gradients(margins, labels, weights, grads, hesses)
-
     def intercept(self, sum_grad: float, sum_hess: float) -> float:
         """base_score (a probability): the weighted mean label, from the sums at margin 0 (grad = 1/2 - y, hess = 1/4)."""
         mean = 0.5 - sum_grad / (4.0 * sum_hess) if sum_hess > 0 else 0.5
@@ -81,9 +77,6 @@ class SquaredError:
     def bounds(self, max_weight: float, max_label: float) -> Bounds:
         """The bounds at margin 0."""
         return Bounds(max_weight * max_label, max_weight)
-
-    def gradients(self, margins, labels, weights, grads, hesses) -> None:
-        kernels.squared_gradients(margins, labels, weights, grads, hesses)
 
     def intercept(self, sum_grad: float, sum_hess: float) -> float:
         """base_score: the weighted mean label, from the sums at margin 0."""

@@ -1,18 +1,18 @@
 """Knows the gradients of a shard's training rows, which follow from its margins when they are needed; no messages."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import astuple
 
 import numpy as np
 
 from psboost.boosting.builders import join_sums
-from psboost.boosting.fixed_point import Steps, packed_rows, power_above, round_gradients
+from psboost.boosting.fixed_point import Steps, packed_rows, power_above
 from psboost.boosting.partition import chunks_of
-from psboost.kernels import gradients as kernels
 from psboost.kernels import node_builds
+from psboost.kernels import row_gradients as kernels
 
-AT_ONCE = 1 << 15  # rows, whose gradients stay in a core's cache
+_NO_NODES, _NO_VALUES = np.empty(0, np.uint8), np.empty(0, np.float32)
 _LEAST_PARTS = 1e17  # of the least number above 0: such a weight surely leaves a hess above 0
 
 
@@ -35,7 +35,7 @@ class RowGradients:
         self._loss, self._margins, self._labels = loss, margins, labels
         self._weights = (weights if self._unit == 1.0 else weights / self._unit).astype(loss.dtype, copy=False)
         self._chunks, self._side_by_side = chunks_of(n_rows, n_threads), side_by_side
-        self._due: tuple[np.ndarray, np.ndarray] | None = None
+        self._due: tuple[np.ndarray, np.ndarray] | None = None  # nodes, and their values
 
     def move(self, node_of_row: np.ndarray, values: np.ndarray) -> None:
         """Adds values[node_of_row] (float32) to the margins, in the same go as gradients are next asked for. Neither array
@@ -52,8 +52,9 @@ class RowGradients:
         """The largest |grad| and hess."""
 
         def largest(rows: slice) -> np.ndarray:
-            found = [(np.abs(grads).max(), hesses.max()) for _, grads, hesses in self._pieces(rows)]
-            return np.max([(0.0, 0.0), *found], axis=0)
+            maxima = np.zeros(2, self._loss.dtype)
+            kernels.maxima_by_pieces(*self._held(rows), maxima)
+            return maxima.astype(np.float64)
 
         grad, hess = np.max(self._of_chunks(largest), axis=0).tolist()
         return grad * self._unit, hess * self._unit
@@ -64,11 +65,10 @@ class RowGradients:
         steps = self._in_units(steps)
 
         def write(rows: slice) -> np.ndarray:
-            sums = np.zeros((1, node_builds.N_SUMS), np.int64)
-            for piece, grads, hesses in self._pieces(rows):
-                packed = self.packed[piece]
-                round_gradients(grads, hesses, steps, key, row_offset + piece.start, packed=packed)
-                node_builds.add_rows(packed, sums[0])
+            sums, first = np.zeros((1, node_builds.N_SUMS), np.int64), row_offset + rows.start
+            kernels.round_by_pieces(
+                *self._held(rows), steps.grad, steps.hess, key, first, self.packed[rows], sums[0]
+            )
             return sums
 
         return join_sums(self._of_chunks(write))
@@ -78,11 +78,10 @@ class RowGradients:
         steps = self._in_units(steps)
 
         def add_up(rows: slice) -> np.ndarray:
-            sums = np.zeros((n_nodes, 4, 2), np.int64)
-            for piece, grads, hesses in self._pieces(rows):
-                kernels.sum_by_node(
-                    grads, hesses, node_of_row[piece], steps.leaf_grad, steps.leaf_hess, sums.reshape(-1)
-                )
+            sums, nodes = np.zeros((n_nodes, 4, 2), np.int64), node_of_row[rows]
+            kernels.sum_by_pieces(
+                *self._held(rows, nodes), nodes, steps.leaf_grad, steps.leaf_hess, sums.reshape(-1)
+            )
             return sums.sum(axis=1)
 
         return sum(self._of_chunks(add_up))
@@ -92,20 +91,14 @@ class RowGradients:
         return Steps(*(step / self._unit for step in astuple(steps)))
 
     def _of_chunks(self, function: Callable[[slice], np.ndarray]) -> list[np.ndarray]:
-        """What `function` makes of each chunk of the rows, all of whose pieces it asks for."""
+        """What `function` makes of each chunk of the rows, all of which it asks for."""
         results = list(self._side_by_side(function, self._chunks))
         self._due = None
         return results
 
-    def _pieces(self, rows: slice) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-        """Some of these rows, their grads and hesses (in units, until the next piece)."""
-        grads, hesses = np.empty((2, AT_ONCE), self._loss.dtype)
-        for begin in range(rows.start, rows.stop, AT_ONCE):
-            piece = slice(begin, min(begin + AT_ONCE, rows.stop))
-            n = piece.stop - begin
-            if self._due is not None:
-                node_of_row, values = self._due
-                kernels.add_values(node_of_row[piece], values, self._margins[piece])
-            weights = self._weights if len(self._weights) == 1 else self._weights[piece]
-            self._loss.gradients(self._margins[piece], self._labels[piece], weights, grads[:n], hesses[:n])
-            yield piece, grads[:n], hesses[:n]
+    def _held(self, rows: slice, nodes: np.ndarray = _NO_NODES) -> tuple[np.ndarray, ...]:
+        """What the kernels take first of these rows. `nodes`: of a type as those that they take otherwise."""
+        due_nodes, values = (nodes, _NO_VALUES) if self._due is None else (self._due[0][rows], self._due[1])
+        weights = self._weights if len(self._weights) == 1 else self._weights[rows]
+        room = np.empty((2, min(rows.stop - rows.start, kernels.PIECE)), self._loss.dtype)
+        return self._margins[rows], self._labels[rows], weights, due_nodes, values, *room

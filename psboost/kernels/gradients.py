@@ -12,7 +12,9 @@ from psboost.kernels.members import NODES
 from psboost.kernels.packed_rows import WIDTHS, pack
 
 FLOATS = (float32, float64)
+LOSSES = ((uint8, float32), (float64, float64))  # the logistic one's and the squared error's labels and gradients
 FRACTION_BITS = 15  # of a step, by which it is decided whether a row's gradient is rounded up
+_SOME = 512  # rows
 _FRACTION = (1 << FRACTION_BITS) - 1
 _1, _LEAST_HESS, _MOST_HESS = np.float32(1), np.float32(1e-16), np.float32(0.25)
 
@@ -34,27 +36,35 @@ def _logistic(margin, label, weight):
     return (-rest if label != uint8(0) else p) * weight, max(min(p * rest, _MOST_HESS), _LEAST_HESS) * weight
 
 
-@kernel(void(IN[float32], IN[uint8], IN[float32], OUT[float32], OUT[float32]))
-def logistic_gradients(margins, labels, weights, grads, hesses):
-    """grad = (p - y) w and hess = p (1 - p) w of the log loss, p = 1 / (1 + exp(-margin)), y 0 or 1. A single weight is all
-    rows'."""
+@inline
+def _squared(margin, label, weight):
+    """grad, hess of a row."""
+    return (float64(margin) - label) * weight, weight
+
+
+def _of_row(margin, label, weight):
+    """grad, hess of a row, by the loss whose labels are of this type."""
+    return (_logistic if isinstance(label, np.uint8) else _squared)(margin, label, weight)
+
+
+@overload(_of_row, jit_options={"forceinline": True})
+def _compiled_of_row(margin, label, weight):
+    if label == uint8:
+        return lambda margin, label, weight: _logistic(margin, label, weight)
+    return lambda margin, label, weight: _squared(margin, label, weight)
+
+
+@kernel([void(IN[float32], IN[label], IN[kind], OUT[kind], OUT[kind]) for label, kind in LOSSES])
+def compute_gradients(margins, labels, weights, grads, hesses):
+    """Of the log loss, whose labels, 0 or 1, are uint8: grad = (p - y) w and hess = p (1 - p) w, p = 1 / (1 + exp(-margin)).
+    Of half the squared error, whose labels are float64: grad = (margin - y) w and hess = w. A single weight is all rows'."""
     if len(weights) == 1:  # a loop of its own, which is vectorised
         weight = weights[0]
         for i in range(len(labels)):
-            grads[i], hesses[i] = _logistic(margins[i], labels[i], weight)
+            grads[i], hesses[i] = _of_row(margins[i], labels[i], weight)
     else:
         for i in range(len(labels)):
-            grads[i], hesses[i] = _logistic(margins[i], labels[i], weights[i])
-
-
-@kernel(void(IN[float32], IN[float64], IN[float64], OUT[float64], OUT[float64]))
-def squared_gradients(margins, labels, weights, grads, hesses):
-    """grad = (margin - y) w and hess = w of half the squared error. A single weight is all rows'."""
-    step = int64(len(weights) > 1)
-    for i in range(len(labels)):
-        weight = weights[step * i]
-        grads[i] = (float64(margins[i]) - labels[i]) * weight
-        hesses[i] = weight
+            grads[i], hesses[i] = _of_row(margins[i], labels[i], weights[i])
 
 
 def scaled(value, factor, packed):
@@ -114,10 +124,16 @@ def sum_by_node(grads, hesses, node_of_row, grad_step, hess_step, sums):
     sums  (n_nodes, 4, 2): of each four rows, one each, as a sum waits for the last one that was added to it  # OUT
     """
     per_grad, per_hess = 1.0 / grad_step, 1.0 / hess_step
-    for row in range(uint64(len(node_of_row))):
-        pair = uint64(8) * uint64(node_of_row[row]) + uint64(2) * (row & uint64(3))
-        sums[pair] += int64(np.rint(float64(grads[row]) * per_grad))
-        sums[pair + uint64(1)] += int64(np.rint(float64(hesses[row]) * per_hess))
+    n_rows, some_grads, some_hesses = uint64(len(node_of_row)), np.empty(_SOME, np.int64), np.empty(_SOME, np.int64)
+    for begin in range(uint64(0), n_rows, uint64(_SOME)):
+        n = min(uint64(_SOME), n_rows - begin)
+        for i in range(n):  # a loop of its own, which is vectorised
+            some_grads[i] = int64(np.rint(float64(grads[begin + i]) * per_grad))
+            some_hesses[i] = int64(np.rint(float64(hesses[begin + i]) * per_hess))
+        for i in range(n):
+            pair = uint64(8) * uint64(node_of_row[begin + i]) + uint64(2) * (i & uint64(3))
+            sums[pair] += some_grads[i]
+            sums[pair + uint64(1)] += some_hesses[i]
 
 
 @kernel([void(IN[node], IN[float32], OUT[float32]) for node in NODES])

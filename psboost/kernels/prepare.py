@@ -19,13 +19,17 @@ JOBS = {
     "train": (
         "histograms", "node_histograms", "summaries", "splits", "binning", "open_nodes", "dense", "packing", "tiles",
         "node_builds", "columns", "members", "routing", "cells", "gradients", "dealing", "links", "trees",
+        "row_gradients",
     ),
     "send": ("twins", "classes", "pairs", "bitvectors", "chunks", "histogram_streams"),
     "predict": ("cells", "exits", "links", "scoring", "walking"),
     "parse": ("svmlight",),
 }  # fmt: skip
 # What is called when the data are binned: it takes as long to load as a tree or two to grow.
-_LATER = ("gradients", "tiles", "node_histograms", "node_builds", "splits", "open_nodes", "members", "routing", "trees")
+_LATER = (
+    "gradients", "tiles", "node_histograms", "node_builds", "row_gradients", "splits", "open_nodes", "members", "routing",
+    "trees",
+)  # fmt: skip
 _MOST_PROCESSES = 8
 _NEW_OBJECTS = 50_000  # between two searches for garbage
 

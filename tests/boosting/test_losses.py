@@ -11,6 +11,7 @@ from psboost.boosting.forest import base_margin
 from psboost.boosting.losses import LOSSES
 from psboost.boosting.metrics import logloss, rmse
 from psboost.errors import DataError, ParameterError
+from psboost.kernels.gradients import compute_gradients
 
 LOGISTIC, SQUARED = LOSSES["binary:logistic"], LOSSES["reg:squarederror"]
 
@@ -18,7 +19,7 @@ LOGISTIC, SQUARED = LOSSES["binary:logistic"], LOSSES["reg:squarederror"]
 def gradients(loss, margins, labels, weights):
     grads, hesses = np.empty((2, len(labels)), loss.dtype)
     labels = loss.check_labels(np.array(labels, float), str)
-    loss.gradients(np.array(margins, np.float32), labels, np.array(weights, loss.dtype), grads, hesses)
+    compute_gradients(np.array(margins, np.float32), labels, np.array(weights, loss.dtype), grads, hesses)
     return grads, hesses
 
 

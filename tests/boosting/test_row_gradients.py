@@ -3,19 +3,19 @@
 import numpy as np
 import pytest
 
-from psboost.boosting import partition, row_gradients
+from psboost.boosting import partition
 from psboost.boosting.builders import NodeRows
 from psboost.boosting.fixed_point import Steps, rounding_key
 from psboost.boosting.losses import LOSSES
 from psboost.boosting.row_gradients import RowGradients
+from psboost.kernels.row_gradients import PIECE
 
-STEPS, KEY, N, N_EVAL = Steps(2.0**-8, 2.0**-8, 2.0**-30, 2.0**-30), rounding_key(3, 5), 300, 40
+STEPS, KEY, N, N_EVAL = Steps(2.0**-8, 2.0**-8, 2.0**-30, 2.0**-30), rounding_key(3, 5), 2 * PIECE + 300, 40
 
 
 def gradients(monkeypatch, margins, n_chunks, loss="binary:logistic", grad_bits=16, scale=1.0):
-    """Of the first N rows, 64 at once. `scale`: of their weights."""
+    """Of the first N rows. `scale`: of their weights."""
     monkeypatch.setattr(partition, "GROUP_ROWS", 64)
-    monkeypatch.setattr(row_gradients, "AT_ONCE", 64)
     rng = np.random.default_rng(1)
     labels, weights = rng.integers(0, 2, N + N_EVAL).astype(float), rng.random(N)
     labels = LOSSES[loss].check_labels(labels, str)

@@ -40,7 +40,7 @@ def test_logistic_bounds_hold_at_every_margin(kernels):
     margins = np.concatenate([near, rng.normal(0, 1e-6, 500), rng.normal(0, 30, 500)]).astype(np.float32)
     labels = rng.integers(0, 2, len(margins)).astype(np.uint8)
     grads, hesses = np.empty((2, len(margins)), np.float32)
-    kernels.logistic_gradients(margins, labels, np.ones(1, np.float32), grads, hesses)
+    kernels.compute_gradients(margins, labels, np.ones(1, np.float32), grads, hesses)
     assert np.abs(grads).max() == 1 and hesses.max() == 0.25 and hesses.min() == np.float32(1e-16)
     assert (np.sign(grads) == np.where(labels, -1, 1)).all()
     assert (np.abs(grads[0]), hesses[0]) == (0.5, 0.25)
@@ -52,7 +52,7 @@ def test_logistic_bounds_hold_at_every_margin(kernels):
 def test_logistic(kernels, rows):
     table = np.array(rows, np.float32).reshape(len(rows), 3).T.copy()
     grads, hesses = np.empty((2, len(rows)), np.float32)
-    kernels.logistic_gradients(table[0], table[1].astype(np.uint8), table[2], grads, hesses)
+    kernels.compute_gradients(table[0], table[1].astype(np.uint8), table[2], grads, hesses)
     expected = naive.logistic_gradients(table[0].clip(-87, 87).tolist(), table[1].tolist(), table[2].tolist())
     np.testing.assert_allclose(np.array([grads, hesses]).T, np.array(expected).reshape(-1, 2), rtol=1e-6, atol=1e-37)
     # The bounds that the steps are chosen by hold exactly.
@@ -66,7 +66,7 @@ def test_logistic(kernels, rows):
 def test_squared(kernels, rows):
     table = np.array(rows, np.float64).reshape(len(rows), 3).T.copy()
     grads, hesses = np.empty(len(rows)), np.empty(len(rows))
-    kernels.squared_gradients(table[0].astype(np.float32), table[1], table[2], grads, hesses)
+    kernels.compute_gradients(table[0].astype(np.float32), table[1], table[2], grads, hesses)
     expected = naive.squared_gradients(table[0].tolist(), table[1].tolist(), table[2].tolist())
     assert list(zip(grads.tolist(), hesses.tolist(), strict=True)) == expected
 

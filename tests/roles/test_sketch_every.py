@@ -5,9 +5,10 @@ import pytest
 
 import psboost
 from psboost.boosting.fixed_point import round_gradients, rounding_key, steps_for
-from psboost.boosting.losses import LOSSES, Bounds
+from psboost.boosting.losses import Bounds
 from psboost.data.columns import to_columns
 from psboost.data.sketches import Sketches
+from psboost.kernels.gradients import compute_gradients
 from psboost.roles.modes import MODES
 from psboost.wire.messages import PushSketches, ShareCutPoints
 from tests import runs
@@ -27,7 +28,7 @@ def train(X, y, n_rounds, where=None, **params):
 def cut_points_by_hand(X, y, margins, tree):
     """Of all rows, weighted by the rounded hessians that these margins give."""
     grads, hesses = np.empty((2, len(y)), np.float32)
-    LOSSES["binary:logistic"].gradients(margins, y.astype(np.uint8), np.ones(1, np.float32), grads, hesses)
+    compute_gradients(margins, y.astype(np.uint8), np.ones(1, np.float32), grads, hesses)
     steps = steps_for(Bounds(1.0, 0.25), 32, len(y))
     weights = round_gradients(grads, hesses, steps, rounding_key(5, tree), 0) & 0xFFFFFFFF
     rows, features = np.nonzero(X)

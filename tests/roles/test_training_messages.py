@@ -13,6 +13,7 @@ from psboost.boosting.losses import LOSSES
 from psboost.data.cut_points import CutPoints
 from psboost.data.sketches import Sketches
 from psboost.errors import DataError, ParameterError, ProtocolError
+from psboost.kernels.gradients import compute_gradients
 from psboost.kernels.splits import BUILD_LEFT, N_SPLIT, NODE, NODE_GRAD
 from psboost.roles import block_worker
 from psboost.roles.block_worker import BlockWorker
@@ -158,7 +159,7 @@ def test_histograms_hold_the_living_features_and_no_others(grid, servers, dense,
     loss = LOSSES["binary:logistic"]
     grads, hesses = np.empty((2, n_rows), loss.dtype)
     labels = loss.check_labels(np.asarray(y, float), str)
-    loss.gradients(np.zeros(n_rows, np.float32), labels, np.ones(1, loss.dtype), grads, hesses)
+    compute_gradients(np.zeros(n_rows, np.float32), labels, np.ones(1, loss.dtype), grads, hesses)
     steps = steps_for(loss.bounds(1.0, 1.0), 8, n_rows)
     packed = round_gradients(grads, hesses, steps, rounding_key(0, 0), 0)
     units = packed & 0xFFFFFFFF

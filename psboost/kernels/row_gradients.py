@@ -1,0 +1,68 @@
+"""Knows how all rows' gradients are made of their margins and used, in pieces that stay in a near cache; knows no trees.
+
+Gradients are never held for all rows. What is due is a value for each node: by it the margins of the node's rows move first.
+
+    margins        float32: as they are, then as they have moved  # OUT
+    labels         of a type that says of which loss (kernels.gradients)
+    weights        of the rows, or a single one
+    due_nodes, due_values   the rows' nodes, and the nodes' values; without values nothing is due
+    grads, hesses  room for PIECE rows or more  # OUT
+"""
+
+from psboost.kernels.compile import IN, OUT, float32, float64, inline, int64, kernel, uint64, void
+from psboost.kernels.gradients import LOSSES, add_values, compute_gradients, round_gradients, sum_by_node
+from psboost.kernels.members import NODES
+from psboost.kernels.node_builds import add_rows
+from psboost.kernels.packed_rows import WIDTHS
+
+PIECE = 1 << 14  # rows
+_ROWS = [
+    ((OUT[float32], IN[label], IN[kind], IN[node], IN[float32], OUT[kind], OUT[kind]), IN[node], OUT[kind])
+    for label, kind in LOSSES
+    for node in NODES
+]
+
+
+@inline
+def _make(begin, end, margins, labels, weights, due_nodes, due_values, grads, hesses):
+    """The gradients of rows begin .. end."""
+    own, n = margins[begin:end], end - begin
+    if len(due_values) > 0:
+        add_values(due_nodes[begin:end], due_values, own)
+    of_rows = weights if len(weights) == 1 else weights[begin:end]
+    compute_gradients(own, labels[begin:end], of_rows, grads[:n], hesses[:n])
+
+
+@kernel([void(*rows, float64, float64, uint64, int64, OUT[width], OUT[int64]) for rows, *_ in _ROWS for width in WIDTHS])
+def round_by_pieces(
+    margins, labels, weights, due_nodes, due_values, grads, hesses, grad_step, hess_step, key, row_offset, packed, sums
+):  # fmt: skip
+    """gradients.round_gradients; the rows' are also added to `sums` (node_builds.add_rows)  # OUT"""
+    for begin in range(0, len(packed), PIECE):
+        end = min(begin + PIECE, len(packed))
+        _make(begin, end, margins, labels, weights, due_nodes, due_values, grads, hesses)
+        own, n = packed[begin:end], end - begin
+        round_gradients(grads[:n], hesses[:n], grad_step, hess_step, key, row_offset + begin, own)
+        add_rows(own, sums)
+
+
+@kernel([void(*rows, nodes, float64, float64, OUT[int64]) for rows, nodes, _ in _ROWS])
+def sum_by_pieces(
+    margins, labels, weights, due_nodes, due_values, grads, hesses, node_of_row, grad_step, hess_step, sums
+):  # fmt: skip
+    """gradients.sum_by_node."""
+    for begin in range(0, len(margins), PIECE):
+        end = min(begin + PIECE, len(margins))
+        _make(begin, end, margins, labels, weights, due_nodes, due_values, grads, hesses)
+        n = end - begin
+        sum_by_node(grads[:n], hesses[:n], node_of_row[begin:end], grad_step, hess_step, sums)
+
+
+@kernel([void(*rows, most) for rows, _, most in _ROWS])
+def maxima_by_pieces(margins, labels, weights, due_nodes, due_values, grads, hesses, maxima):
+    """Raises the two of `maxima` (OUT) to the greatest |grad| and hess."""
+    for begin in range(0, len(margins), PIECE):
+        end = min(begin + PIECE, len(margins))
+        _make(begin, end, margins, labels, weights, due_nodes, due_values, grads, hesses)
+        for i in range(end - begin):
+            maxima[0], maxima[1] = max(maxima[0], abs(grads[i])), max(maxima[1], hesses[i])
