@@ -66,9 +66,7 @@ class RowGradients:
 
         def write(rows: slice) -> np.ndarray:
             sums, first = np.zeros((1, node_builds.N_SUMS), np.int64), row_offset + rows.start
-            kernels.round_by_pieces(
-                *self._held(rows), steps.grad, steps.hess, key, first, self.packed[rows], sums[0]
-            )
+            kernels.round_by_pieces(*self._held(rows), steps.grad, steps.hess, key, first, self.packed[rows], sums[0])
             return sums
 
         return join_sums(self._of_chunks(write))
@@ -79,9 +77,7 @@ class RowGradients:
 
         def add_up(rows: slice) -> np.ndarray:
             sums, nodes = np.zeros((n_nodes, 4, 2), np.int64), node_of_row[rows]
-            kernels.sum_by_pieces(
-                *self._held(rows, nodes), nodes, steps.leaf_grad, steps.leaf_hess, sums.reshape(-1)
-            )
+            kernels.sum_by_pieces(*self._held(rows, nodes), nodes, steps.leaf_grad, steps.leaf_hess, sums.reshape(-1))
             return sums.sum(axis=1)
 
         return sum(self._of_chunks(add_up))
@@ -97,7 +93,7 @@ class RowGradients:
         return results
 
     def _held(self, rows: slice, nodes: np.ndarray = _NO_NODES) -> tuple[np.ndarray, ...]:
-        """What the kernels take first of these rows. `nodes`: of a type as those that they take otherwise."""
+        """What the kernels take first of these rows. `nodes` stands for those that are due, where none are."""
         due_nodes, values = (nodes, _NO_VALUES) if self._due is None else (self._due[0][rows], self._due[1])
         weights = self._weights if len(self._weights) == 1 else self._weights[rows]
         room = np.empty((2, min(rows.stop - rows.start, kernels.PIECE)), self._loss.dtype)
