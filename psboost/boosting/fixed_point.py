@@ -95,9 +95,9 @@ def packed_rows(grad_bits: int, n_rows: int) -> np.ndarray:
     return np.empty(n_rows, np.int32 if grad_bits <= 16 else np.int64)
 
 
-def round_gradients(grads, hesses, steps: Steps, key: np.uint64, row_offset: int, *, packed=None) -> np.ndarray:
-    """Grad and hess of each row as integers, packed; in `packed`, if it is given, else in int64 (n_rows)."""
-    packed = np.empty(len(grads), np.int64) if packed is None else packed
+def round_gradients(grads, hesses, steps: Steps, key: np.uint64, row_offset: int) -> np.ndarray:
+    """Grad and hess of each row as integers, packed: int64 (n_rows)."""
+    packed = np.empty(len(grads), np.int64)
     kernels.round_gradients(grads, hesses, steps.grad, steps.hess, key, row_offset, packed)
     return packed
 

@@ -96,5 +96,4 @@ class RowGradients:
         """What the kernels take first of these rows. `nodes` stands for those that are due, where none are."""
         due_nodes, values = (nodes, _NO_VALUES) if self._due is None else (self._due[0][rows], self._due[1])
         weights = self._weights if len(self._weights) == 1 else self._weights[rows]
-        room = np.empty((2, min(rows.stop - rows.start, kernels.PIECE)), self._loss.dtype)
-        return self._margins[rows], self._labels[rows], weights, due_nodes, values, *room
+        return self._margins[rows], self._labels[rows], weights, due_nodes, values

@@ -6,8 +6,9 @@ Gradients are never held for all rows. What is due is a value for each node: by 
     labels         of a type that says of which loss (kernels.gradients)
     weights        of the rows, or a single one
     due_nodes, due_values   the rows' nodes, and the nodes' values; without values nothing is due
-    grads, hesses  room for PIECE rows or more  # OUT
 """
+
+import numpy as np
 
 from psboost.kernels.compile import IN, OUT, float32, float64, inline, int64, kernel, uint64, void
 from psboost.kernels.gradients import LOSSES, add_values, compute_gradients, round_gradients, sum_by_node
@@ -17,7 +18,7 @@ from psboost.kernels.packed_rows import WIDTHS
 
 PIECE = 1 << 14  # rows
 _ROWS = [
-    ((OUT[float32], IN[label], IN[kind], IN[node], IN[float32], OUT[kind], OUT[kind]), IN[node], OUT[kind])
+    ((OUT[float32], IN[label], IN[kind], IN[node], IN[float32]), IN[node], OUT[kind])
     for label, kind in LOSSES
     for node in NODES
 ]
@@ -25,7 +26,7 @@ _ROWS = [
 
 @inline
 def _make(begin, end, margins, labels, weights, due_nodes, due_values, grads, hesses):
-    """The gradients of rows begin .. end."""
+    """Grads and hesses (OUT, room for PIECE rows) of rows begin .. end."""
     own, n = margins[begin:end], end - begin
     if len(due_values) > 0:
         add_values(due_nodes[begin:end], due_values, own)
@@ -34,10 +35,9 @@ def _make(begin, end, margins, labels, weights, due_nodes, due_values, grads, he
 
 
 @kernel([void(*rows, float64, float64, uint64, int64, OUT[width], OUT[int64]) for rows, *_ in _ROWS for width in WIDTHS])
-def round_by_pieces(
-    margins, labels, weights, due_nodes, due_values, grads, hesses, grad_step, hess_step, key, row_offset, packed, sums
-):  # fmt: skip
+def round_by_pieces(margins, labels, weights, due_nodes, due_values, grad_step, hess_step, key, row_offset, packed, sums):
     """gradients.round_gradients; the rows' are also added to `sums` (node_builds.add_rows)  # OUT"""
+    grads, hesses = np.empty(PIECE, weights.dtype), np.empty(PIECE, weights.dtype)
     for begin in range(0, len(packed), PIECE):
         end = min(begin + PIECE, len(packed))
         _make(begin, end, margins, labels, weights, due_nodes, due_values, grads, hesses)
@@ -47,10 +47,9 @@ def round_by_pieces(
 
 
 @kernel([void(*rows, nodes, float64, float64, OUT[int64]) for rows, nodes, _ in _ROWS])
-def sum_by_pieces(
-    margins, labels, weights, due_nodes, due_values, grads, hesses, node_of_row, grad_step, hess_step, sums
-):  # fmt: skip
+def sum_by_pieces(margins, labels, weights, due_nodes, due_values, node_of_row, grad_step, hess_step, sums):
     """gradients.sum_by_node."""
+    grads, hesses = np.empty(PIECE, weights.dtype), np.empty(PIECE, weights.dtype)
     for begin in range(0, len(margins), PIECE):
         end = min(begin + PIECE, len(margins))
         _make(begin, end, margins, labels, weights, due_nodes, due_values, grads, hesses)
@@ -59,10 +58,13 @@ def sum_by_pieces(
 
 
 @kernel([void(*rows, most) for rows, _, most in _ROWS])
-def maxima_by_pieces(margins, labels, weights, due_nodes, due_values, grads, hesses, maxima):
+def maxima_by_pieces(margins, labels, weights, due_nodes, due_values, maxima):
     """Raises the two of `maxima` (OUT) to the greatest |grad| and hess."""
+    grad, hess = maxima[0], maxima[1]
+    grads, hesses = np.empty(PIECE, weights.dtype), np.empty(PIECE, weights.dtype)
     for begin in range(0, len(margins), PIECE):
         end = min(begin + PIECE, len(margins))
         _make(begin, end, margins, labels, weights, due_nodes, due_values, grads, hesses)
         for i in range(end - begin):
-            maxima[0], maxima[1] = max(maxima[0], abs(grads[i])), max(maxima[1], hesses[i])
+            grad, hess = max(grad, abs(grads[i])), max(hess, hesses[i])
+    maxima[0], maxima[1] = grad, hess
