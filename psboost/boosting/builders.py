@@ -15,11 +15,10 @@ from psboost.data.block import Block, DenseBlock
 from psboost.kernels import dense as dense_kernels
 from psboost.kernels import histograms as kernels
 from psboost.kernels import node_builds
-from psboost.kernels.tiles import build_by_tiles
 
 
 class _Accumulators:
-    """Memory for a node's sums, packed or in pairs, all 0 until somebody adds to it."""
+    """Memory for a node's sums, packed or in pairs (kernels.histograms), all 0 until somebody adds to it."""
 
     def __init__(self, n_bins: int):
         self._n_bins = n_bins
@@ -27,7 +26,7 @@ class _Accumulators:
 
     def of(self, pairs: bool) -> np.ndarray:
         if pairs not in self._held:
-            self._held[pairs] = np.zeros(self._n_bins * (1 + pairs), np.int64)
+            self._held[pairs] = np.zeros((self._n_bins + 1) * (1 + pairs), np.int64)
         return self._held[pairs]
 
 
@@ -127,8 +126,9 @@ class HistogramBuilder(ABC):
         if isinstance(block, DenseBlock):
             return DenseBuilder(block.cells, block.stride, block.bin_offsets)
         return SparseBuilder(
-            block.indptr, block.bins, block.posting_offsets, block.posting_rows, block.tilings, block.bin_offsets
-        )
+            block.indptr, block.bins, block.stride, block.posting_offsets, block.posting_rows, block.tilings,
+            block.bin_offsets,
+        )  # fmt: skip
 
     def sums(self, nodes: NodeRows, packed: np.ndarray) -> "BuiltSums":
         """Those of the nodes of a level, which are built when they are asked for."""
@@ -240,9 +240,9 @@ class DenseBuilder(HistogramBuilder):
 class SparseBuilder(HistogramBuilder):
     """Of a block that is held as sparse rows and postings (data.block.SparseBlock)."""
 
-    def __init__(self, indptr, bins, posting_offsets, posting_rows, tilings, bin_offsets):
+    def __init__(self, indptr, bins, stride, posting_offsets, posting_rows, tilings, bin_offsets):
         super().__init__(bin_offsets)
-        self._indptr, self._bins = indptr, bins
+        self._indptr, self._bins, self._stride = indptr, bins, stride
         self._postings = posting_offsets, posting_rows, tilings
         self._most = int(np.diff(indptr).max(initial=0))
         self._marks = np.zeros(self._n_bins // 64 + 1, np.uint64)
@@ -254,25 +254,12 @@ class SparseBuilder(HistogramBuilder):
         return self._most
 
     def sum(self, node, packed):
-        """As kernels.node_builds builds each of a level's nodes: once more, for a kernel of its own takes seconds to
-        compile."""
-        *_, values, acc = self._to_build(node, packed)
-        [total], [[begin, end]] = node.totals.tolist(), node.spans.tolist()
-        total, own, n_rows = Total(*total), node.rows[begin:end], len(self._indptr) - 1
-        slots = acc[: self._n_bins << total.needs_pairs]
-        if node_builds.prefers_bins(len(own), n_rows, len(self._bins), self._n_bins):
-            if len(own) == n_rows:
-                build_by_tiles(*self._postings, packed, total.needs_pairs, slots)
-            else:
-                values[own] = packed[own]
-                build_by_tiles(*self._postings, values, total.needs_pairs, slots)
-                values[own] = 0
-        else:
-            is_short = len(self._bins) <= kernels.SHORT * n_rows
-            build = kernels.build_pairs if total.needs_pairs else kernels.build_short if is_short else kernels.build
-            build(self._indptr, self._bins, own, packed, slots)
+        indptr, bins, stride, *postings, _, rows, [[begin, end]], [sums], packed, values, acc = self._to_build(node, packed)
+        total = Total(*sums[: len(Total._fields)].tolist())
+        slots = acc[: (self._n_bins + 1) << total.needs_pairs]
+        node_builds.build_node(indptr, bins, stride, *postings, rows[begin:end], sums, packed, values, slots)
         self._dirty = acc
-        return NodeSums(acc, total)
+        return NodeSums(slots, total)
 
     def share_out(self, k, nodes, packed, memory, used, splits, least, open_):
         return node_builds.share_nodes(*self._to_build(nodes, packed), memory, used, *splits, k, least, open_)
@@ -294,6 +281,6 @@ class SparseBuilder(HistogramBuilder):
             self._values = np.zeros(len(self._indptr) - 1, packed.dtype)  # postings have rows of evaluation sets too
         some_need_pairs = any(Total(*total).needs_pairs for total in nodes.totals.tolist())
         return (
-            self._indptr, self._bins, *self._postings, self._bin_offsets, *nodes, packed, self._values,
+            self._indptr, self._bins, self._stride, *self._postings, self._bin_offsets, *nodes, packed, self._values,
             self._accs.of(some_need_pairs),
         )  # fmt: skip

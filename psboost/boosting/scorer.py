@@ -10,6 +10,7 @@ import numpy as np
 
 from psboost.boosting.packed_trees import Lists, Nodes
 from psboost.data import zeros
+from psboost.data.aligned import aligned
 from psboost.kernels import cells, exits, scoring, walking
 from psboost.kernels.lanes import LANES, WORDS
 
@@ -162,13 +163,13 @@ class Scorer:
     def _scratch(self) -> tuple[np.ndarray, ...]:
         """What add_scores and add_dense_scores work on: cells, conditions, reached, planes, sums."""
         usual = self._blocks[3]
-        reached = _aligned((2 * self._most_leaves + 7) * WORDS, np.uint64, 0)
+        reached = aligned((2 * self._most_leaves + 7) * WORDS, np.uint64, 0)
         reached[:WORDS] = _ALL
-        conditions = _aligned(len(usual) * WORDS, np.uint64, 0)
+        conditions = aligned(len(usual) * WORDS, np.uint64, 0)
         conditions.reshape(-1, WORDS)[:] = usual[:, None]
         return (
-            _aligned((len(self.features) + 1) * LANES, np.float32, self._unstored), conditions, reached,
-            _aligned(scoring.NUMBER_BITS * WORDS, np.uint64, 0), _aligned(LANES, np.float32, 0),
+            aligned((len(self.features) + 1) * LANES, np.float32, self._unstored), conditions, reached,
+            aligned(scoring.NUMBER_BITS * WORDS, np.uint64, 0), aligned(LANES, np.float32, 0),
         )  # fmt: skip
 
     def _lists_of(self, first_tree, n_trees) -> Lists:
@@ -209,12 +210,3 @@ def _lists_of_block(n_features: int) -> tuple[np.ndarray, ...]:
     """stored, n_stored, touched of add_scores."""
     n = n_features + 1
     return np.empty(n * scoring.FEW, np.uint8), np.zeros(n, np.int32), np.empty(n, np.int32)
-
-
-def _aligned(n, dtype, value) -> np.ndarray:
-    """n times `value`, from an address that a whole vector is loaded from at once."""
-    size = n * np.dtype(dtype).itemsize
-    buffer = np.empty(size + 64, np.uint8)
-    array = buffer[-buffer.ctypes.data % 64 :][:size].view(dtype)
-    array[:] = value
-    return array

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from psboost.data import zeros
+from psboost.data.aligned import aligned
 from psboost.data.columns import MAX_INT32, AnyColumns, Columns, SortedColumns
 from psboost.data.cut_points import CutPoints
 from psboost.errors import DataError
@@ -15,10 +16,12 @@ from psboost.kernels import binning as kernels
 from psboost.kernels import dense as dense_kernels
 from psboost.kernels import routing as routing_kernels
 from psboost.kernels import tiles as tile_kernels
+from psboost.kernels.row_bins import STRIDES
 from psboost.kernels.tiles import Tiles
 
 MAX_CELL = np.iinfo(np.uint16).max
-NARROW_BINS = 1 << 16  # so many bins fit uint16
+NARROW_BINS = (1 << 16) - 1  # so many bins, and the number of none, fit uint16
+_EMPTIEST = 3  # times as much memory as their bins take, padded rows may
 # Rows of a tile, whose gradients take 32 and 128 KB; and how many of them a bin has on average if it is in such tiles: with
 # fewer, to go from tile to tile would take longer than what is saved.
 TILINGS = (1 << 13, 40), (1 << 15, 16)
@@ -99,6 +102,7 @@ class SparseBlock(Block):
 
     indptr           int64 (n_rows + 1): row r's bins are indptr[r] .. indptr[r+1]; int32 if bins are uint16
     bins             int32 (n): ascending within a row; uint16 where that holds them
+    stride           of padded rows (kernels.row_bins), else 0
     posting_offsets  int64 (n_bins + 1): bin b's rows are posting_offsets[b] .. posting_offsets[b+1]; those of
                      all bins of a feature lie together: the rows that leave a split's default are one slice
     posting_rows     int32 (n): rows_ascend: ascending within a bin; else, of SortedColumns, in order of value
@@ -107,6 +111,7 @@ class SparseBlock(Block):
 
     indptr: np.ndarray
     bins: np.ndarray
+    stride: int
     posting_offsets: np.ndarray
     posting_rows: np.ndarray
     rows_ascend: bool
@@ -197,17 +202,34 @@ def _sparse_block(
         rows_ascend &= not isinstance(part, SortedColumns)
         del part  # before the next one is made
     posting_rows = parts[1] if len(parts) == 2 else np.concatenate(parts)
-    narrow = n_bins <= NARROW_BINS and n_kept <= MAX_INT32
-    indptr = np.zeros(1 + n_rows + 1, np.int32 if narrow else np.int64)
-    kernels.count_rows(posting_rows, indptr[2:])
-    np.cumsum(indptr, dtype=indptr.dtype, out=indptr)
-    bins = np.empty(n_kept, np.uint16 if narrow else np.int32)
-    kernels.scatter_bins(posting_offsets, posting_rows, indptr[1:-1], bins)  # which moves where each row begins to its end
+    indptr, bins, stride = _rows_of_bins(posting_offsets, posting_rows, n_rows)
     return SparseBlock(
-        **shared, indptr=indptr[:-1], bins=bins, posting_offsets=posting_offsets, posting_rows=posting_rows,
+        **shared, indptr=indptr, bins=bins, stride=stride, posting_offsets=posting_offsets, posting_rows=posting_rows,
         rows_ascend=rows_ascend,
         tilings=tilings_of(posting_offsets, posting_rows, n_rows, rows_ascend),
     )  # fmt: skip
+
+
+def _rows_of_bins(
+    posting_offsets: np.ndarray, posting_rows: np.ndarray, n_rows: int
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """indptr, bins and stride of a SparseBlock. Rows are padded where all are short and few are much shorter."""
+    n_bins, n_kept = len(posting_offsets) - 1, len(posting_rows)
+    narrow = n_bins <= NARROW_BINS and max(n_kept, STRIDES[-1] * n_rows) <= MAX_INT32
+    indptr_dtype, bins_dtype = (np.int32, np.uint16) if narrow else (np.int64, np.int32)
+    indptr = np.zeros(1 + n_rows + 1, indptr_dtype)
+    kernels.count_rows(posting_rows, indptr[2:])
+    most = int(indptr.max())
+    for stride in STRIDES:
+        if most <= stride and stride * n_rows <= _EMPTIEST * n_kept:
+            indptr = np.arange(0, stride * n_rows + 1, stride, indptr_dtype)
+            bins = aligned(stride * n_rows, bins_dtype, n_bins)
+            kernels.scatter_bins(posting_offsets, posting_rows, indptr[:-1].copy(), bins)
+            return indptr, bins, stride
+    np.cumsum(indptr, dtype=indptr.dtype, out=indptr)
+    bins = np.empty(n_kept, bins_dtype)
+    kernels.scatter_bins(posting_offsets, posting_rows, indptr[1:-1], bins)  # which moves where each row begins to its end
+    return indptr[:-1], bins, 0
 
 
 def _postings(part: Columns, points: CutPoints, keep_nan: bool, overwrite: bool) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,8 @@ calls sees to it that neither half overflows, and takes pairs where one might. `
     rows      [ 3 | 7 | 9 ]                  rows of one node
     indptr    row -> its bins                bins [ 0 4 17 | 0 5 | ... ]        (kernels.row_bins)
     acc       all 0 between nodes
-              packed: one slot for each bin; as pairs: acc[2b] is bin b's grad, acc[2b + 1] its hess
+              packed: one slot for each bin; as pairs: acc[2b] is bin b's grad, acc[2b + 1] its hess; and in either form one
+              bin more, for what is behind the bins of padded rows
 """
 
 import numpy as np
@@ -104,10 +105,62 @@ def build_short(indptr, bins, rows, packed, acc):
             begin += _4
 
 
+@kernel([void(bins, int64, IN[int32], IN[width], OUT[int64]) for _, bins in ROW_BINS for width in WIDTHS])
+def build_padded(bins, stride, rows, packed, acc):
+    """`build` for padded rows, by four bins at once.
+
+    A row is one place in memory to wait for, and its loop ends more often where a processor expects it: 0.55 to 0.7 of
+    build_short's time on avazu-shaped data.
+    """
+    n_rows, step, none = uint64(len(rows)), uint64(stride), len(acc) - 1
+    for i in range(n_rows):
+        if i + _SHORT_BINS_AHEAD < n_rows:
+            place = uint64(rows[i + _SHORT_BINS_AHEAD])
+            prefetch(packed, place)
+            prefetch(bins, step * place)
+        row = uint64(rows[i])
+        value, at, end = as_slot(packed, row), step * row, step * row + step
+        while True:
+            for k in range(_4):
+                acc[uint64(bins[at + k])] += value
+            at += _4
+            if at == end or bins[at] == none:
+                break
+
+
+@kernel([void(bins, int64, IN[int64], IN[int32], IN[width], int64, OUT[int64]) for _, bins in ROW_BINS for width in WIDTHS])
+def build_padded_pairs(bins, stride, posting_offsets, rows, packed, n_fit, acc):
+    """`build_padded` into pairs, all 0: by packed slots, of so many rows at once that they fit one. Only bins of more rows
+    need pairs before all are added up: bin b has no more than posting_offsets says.
+    """
+    n_bins, n_frequent = int64(len(posting_offsets) - 1), 0
+    for b in range(n_bins):
+        n_frequent += posting_offsets[b + 1] - posting_offsets[b] > n_fit
+    frequent, sums, n_frequent = np.empty(n_frequent, np.int64), np.zeros(2 * n_frequent, np.int64), 0
+    for b in range(n_bins):
+        if posting_offsets[b + 1] - posting_offsets[b] > n_fit:
+            frequent[n_frequent] = b
+            n_frequent += 1
+    slots = acc[: n_bins + 1]
+    for first in range(0, len(rows), n_fit):
+        build_padded(bins, stride, rows[first : first + n_fit], packed, slots)
+        for i in range(n_frequent):
+            grad, hess = read(slots, False, frequent[i])
+            sums[2 * i] += grad
+            sums[2 * i + 1] += hess
+            slots[frequent[i]] = 0
+    slots[n_bins] = 0
+    for b in range(n_bins, -1, -1):  # a slot is read before its pair, or one of more, takes its place
+        grad, hess = read(slots, False, b)
+        write(grad, hess, True, b, acc)
+    for i in range(n_frequent):
+        write(sums[2 * i], sums[2 * i + 1], True, frequent[i], acc)
+
+
 @kernel([void(*held, IN[int32], IN[width], OUT[int64]) for held in ROW_BINS for width in WIDTHS])
 def build_pairs(indptr, bins, rows, packed, acc):
     """`build` into pairs, for sums that one slot does not hold."""
-    n_rows = uint64(len(rows))
+    n_rows, n_bins = uint64(len(rows)), uint64(len(acc) >> 1) - _1
     for i in range(n_rows):
         if i + _PLACE_AHEAD < n_rows:
             place = uint64(rows[i + _PLACE_AHEAD])
@@ -120,6 +173,8 @@ def build_pairs(indptr, bins, rows, packed, acc):
         row = uint64(rows[i])
         grad, hess = grad_and_hess(packed, row)
         for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
+            if bins[k] == n_bins:  # all rows that are padded would wait for the sums of one slot
+                break
             slot = _2 * uint64(bins[k])
             acc[slot] += grad
             acc[slot + _1] += hess
@@ -173,10 +228,10 @@ def clear(indptr, bins, rows, width, acc):
             acc[slot + step - _1] = 0
 
 
-@kernel([void(*held, IN[int32], OUT[uint64]) for held in ROW_BINS])
-def mark_bins(indptr, bins, rows, marks):
-    """Sets the bit of every bin that a row of `rows` holds: bit b % 64 of marks[b // 64]."""
-    n_rows = uint64(len(rows))
+@kernel([void(*held, int64, IN[int32], OUT[uint64]) for held in ROW_BINS])
+def mark_bins(indptr, bins, n_bins, rows, marks):
+    """Sets the bit of every bin that a row of `rows` holds: bit b % 64 of marks[b // 64]. Padded rows hold none."""
+    n_rows, none = uint64(len(rows)), uint64(n_bins)
     for i in range(n_rows):
         if i + _BINS_AHEAD < n_rows:
             prefetch(bins, uint64(indptr[uint64(rows[i + _BINS_AHEAD])]))
@@ -184,6 +239,8 @@ def mark_bins(indptr, bins, rows, marks):
         for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
             b = uint64(bins[k])
             marks[b >> _6] |= _1 << (b & _63)
+            if b == none:
+                break
 
 
 _ENTRIES = types.Tuple([types.Array(kind, 1, "C") for kind in (int64, int32, int64, int64)])

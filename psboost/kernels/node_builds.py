@@ -12,7 +12,19 @@ They are written over ranges of features, each into a part of the same arrays:
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, uint8, uint64, void
 from psboost.kernels.fills import fill
-from psboost.kernels.histograms import SHORT, build, build_pairs, build_short, clear, mark_bins, read
+from psboost.kernels.histograms import (
+    GRADS_FIT,
+    HESSES_FIT,
+    SHORT,
+    build,
+    build_padded,
+    build_padded_pairs,
+    build_pairs,
+    build_short,
+    clear,
+    mark_bins,
+    read,
+)
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
@@ -22,7 +34,9 @@ from psboost.kernels.words import lowest_one
 
 # sums (int64, a row for each node): grads, hesses and absolute grads of its rows; the greatest absolute grad and hess
 GRAD, HESS, SIZE, MOST_GRAD, MOST_HESS, N_SUMS = range(6)
-_BLOCK = (IN[int64], IN[int32], TILINGS, IN[int32])  # postings, tilings, bin_offsets: behind its rows' bins
+_POSTINGS = int64, IN[int64], IN[int32], TILINGS  # stride, postings, tilings: behind a block's rows' bins
+_BLOCK = (*_POSTINGS, IN[int32])  # and bin_offsets
+_A_PADDED_ROW, _LEAST_FIT = 11, 1 << 12
 _FEW_BINS = 1 << 20  # so many slots, the hot ones side by side, are quick to add to
 _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
 
@@ -142,36 +156,55 @@ def extract_node(
     return True
 
 
-@kernel(boolean(int64, int64, int64, int64))
-def prefers_bins(n_own, n_rows, n_stored, n_bins):
+@inline
+def _prefers_bins(n_own, n_rows, n_stored, n_bins, stride):
     """Whether n_own of n_rows rows, which store n_stored values, are added up in less time by all bins' rows than by the
     rows' bins: the first reads what all rows add, which mostly is in the cache, in about 1 ns a value; the second adds to
-    slots all over the accumulator, in the same time if these are few, and else in about four times as much.
+    slots all over the accumulator, in the same time if these are few, and else in about four times as much. A padded row
+    takes as long as so many bins' rows, whatever it holds.
     """
+    if stride > 0:
+        return _A_PADDED_ROW * n_own >= n_stored
     about = n_own * n_stored // max(1, n_rows)
     return about * (1 if n_bins < _FEW_BINS else 4) >= n_stored
 
 
-@inline
-def _build(indptr, row_bins, posting_offsets, posting_rows, tilings, own, packed, pairs, values, slots):
-    """The sums of the rows `own` in slots that are 0; `values` are 0 before and after. Returns how many slots may be filled
-    now, about."""
-    n_rows, n_stored, n_bins = len(indptr) - 1, len(row_bins), len(posting_offsets) - 1
-    by_bins = prefers_bins(len(own), n_rows, n_stored, n_bins)
+@kernel(
+    [
+        int64(*held, *_POSTINGS, IN[int32], IN[int64], IN[width], OUT[width], OUT[int64])
+        for held in ROW_BINS
+        for width in WIDTHS
+    ]
+)
+def build_node(indptr, row_bins, stride, posting_offsets, posting_rows, tilings, own, sums, packed, values, acc):
+    """The sums of a node's rows `own` over all bins; returns how many slots may be filled now, about.
+
+    sums    what the rows come to (sum_rows), which says whether theirs are in pairs
+    values  as build_nodes takes them
+    acc     kernels.histograms, of the form that it has then: all 0  # OUT
+    """
+    n_rows, n_stored, n_bins = len(indptr) - 1, len(posting_rows), len(posting_offsets) - 1
+    pairs = needs_pairs(sums[SIZE], sums[HESS])
+    by_bins = _prefers_bins(len(own), n_rows, n_stored, n_bins, stride)
+    n_fit = min(GRADS_FIT // (sums[MOST_GRAD] + 1), HESSES_FIT // (sums[MOST_HESS] + 1))  # rows, surely
     if by_bins and len(own) == n_rows:
-        build_by_tiles(posting_offsets, posting_rows, tilings, packed, pairs, slots)
+        build_by_tiles(posting_offsets, posting_rows, tilings, packed, pairs, acc)
     elif by_bins:
         for row in own:
             values[uint64(row)] = packed[uint64(row)]
-        build_by_tiles(posting_offsets, posting_rows, tilings, values, pairs, slots)
+        build_by_tiles(posting_offsets, posting_rows, tilings, values, pairs, acc)
         for row in own:
             values[uint64(row)] = 0
+    elif pairs and stride > 0 and n_fit >= _LEAST_FIT:
+        build_padded_pairs(row_bins, stride, posting_offsets, own, packed, n_fit, acc)
     elif pairs:
-        build_pairs(indptr, row_bins, own, packed, slots)
+        build_pairs(indptr, row_bins, own, packed, acc)
+    elif stride > 0:
+        build_padded(row_bins, stride, own, packed, acc)
     elif n_stored <= SHORT * n_rows:
-        build_short(indptr, row_bins, own, packed, slots)
+        build_short(indptr, row_bins, own, packed, acc)
     else:
-        build(indptr, row_bins, own, packed, slots)
+        build(indptr, row_bins, own, packed, acc)
     return n_bins if by_bins else len(own) * n_stored // max(1, n_rows)
 
 
@@ -202,7 +235,7 @@ def _clear_marked(marks, pairs, acc):
     ]
 )  # fmt: skip
 def build_nodes(
-    indptr, row_bins, posting_offsets, posting_rows, tilings, bin_offsets, rows, spans, sums, packed, values,
+    indptr, row_bins, stride, posting_offsets, posting_rows, tilings, bin_offsets, rows, spans, sums, packed, values,
     features, offsets, positions, edges, first, most_stored, i, marks, acc, bins, grads, hesses, begins, ends,
 ):  # fmt: skip
     """Builds node i and all that follow from the rows or postings of a sparse block, and writes them down; returns the first
@@ -211,7 +244,8 @@ def build_nodes(
     spans, sums  where each node's `rows` are, and what they come to (sum_rows)
     values       of all the block's rows, of which `packed` has the first: all 0, as they will be again  # OUT
     most_stored  how many bins a row has at most
-    marks, acc   a bit for each bin, and two slots if some node's sums need pairs, else one: all 0, and again then  # OUT
+    marks        a bit for each bin: all 0, as they will be again  # OUT
+    acc          kernels.histograms, in pairs if some node's sums need them: all 0, as it will be again  # OUT
     """
     n_bins = int64(bin_offsets[-1])
     while i < len(spans):
@@ -219,11 +253,13 @@ def build_nodes(
         if not _has_room(edges, first, bin_offsets, len(own) * most_stored, i, begins, ends):
             return i
         pairs = needs_pairs(sums[i, SIZE], sums[i, HESS])
-        slots = acc[: n_bins << int64(pairs)]
-        n_filled = _build(indptr, row_bins, posting_offsets, posting_rows, tilings, own, packed, pairs, values, slots)
+        slots = acc[: (n_bins + 1) << int64(pairs)]
+        n_filled = build_node(
+            indptr, row_bins, stride, posting_offsets, posting_rows, tilings, own, sums[i], packed, values, slots
+        )
         marked = 2 * n_filled < n_bins
         if marked:
-            mark_bins(indptr, row_bins, own, marks)
+            mark_bins(indptr, row_bins, n_bins, own, marks)
         low, end = offsets[positions[i] // 2], offsets[positions[i] // 2 + 1]
         _extract_node(
             features, low, end, edges, first, bin_offsets, slots, pairs, marks, marked, i, bins, grads, hesses, begins, ends
@@ -247,7 +283,7 @@ def build_nodes(
     ]
 )  # fmt: skip
 def share_nodes(
-    indptr, row_bins, posting_offsets, posting_rows, tilings, bin_offsets, rows, spans, sums, packed, values, acc,
+    indptr, row_bins, stride, posting_offsets, posting_rows, tilings, bin_offsets, rows, spans, sums, packed, values, acc,
     memory, used, parents, built_left, k, least, nodes,
 ):  # fmt: skip
     """Builds the child of split k that is to be built, and those of all that follow, as build_nodes does, and shares their
@@ -256,8 +292,10 @@ def share_nodes(
     for i in range(k, len(spans)):
         own = rows[spans[i, 0] : spans[i, 1]]
         pairs = needs_pairs(sums[i, SIZE], sums[i, HESS])
-        slots = acc[: n_bins << int64(pairs)]
-        n_filled = _build(indptr, row_bins, posting_offsets, posting_rows, tilings, own, packed, pairs, values, slots)
+        slots = acc[: (n_bins + 1) << int64(pairs)]
+        n_filled = build_node(
+            indptr, row_bins, stride, posting_offsets, posting_rows, tilings, own, sums[i], packed, values, slots
+        )
         done = add_sums(memory, used, parents, built_left, i, slots, sums[i], least, nodes)
         if 16 * n_filled < n_bins:
             clear(indptr, row_bins, own, 1 + int64(pairs), slots)

@@ -48,14 +48,18 @@ def pack(values, grad_bits=32):
     return packed
 
 
-def builder(rows, n_bins=20, bin_offsets=BIN_OFFSETS):
+def builder(rows, n_bins=20, bin_offsets=BIN_OFFSETS, stride=0):
+    """stride: of padded rows; 0: rows are not padded."""
     indptr, bins = csr(rows)
     counts = np.bincount(bins, minlength=n_bins)
     row_of_value = np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(indptr))
     posting_rows = row_of_value[np.argsort(bins, kind="stable")]
     offsets = np.cumsum([0, *counts])
     tilings = tilings_of(offsets, posting_rows, len(rows), True, [(2, 1), (3, 1)])
-    return SparseBuilder(indptr, bins, offsets, posting_rows, tilings, bin_offsets)
+    if stride:
+        indptr = np.arange(0, stride * len(rows) + 1, stride)
+        bins = np.array([row + [n_bins] * (stride - len(row)) for row in rows], np.int32).reshape(-1)
+    return SparseBuilder(indptr, bins, stride, offsets, posting_rows, tilings, bin_offsets)
 
 
 def dense_builder(rows, dtype):
@@ -67,6 +71,14 @@ def dense_builder(rows, dtype):
             f = int(np.searchsorted(BIN_OFFSETS, b, side="right")) - 1
             cells[row, f] = b - BIN_OFFSETS[f]
     return DenseBuilder(cells.reshape(-1), int(n_bins.max()) + 1, BIN_OFFSETS)
+
+
+def padded_builder(rows):
+    return builder(rows, stride=4)
+
+
+def wide_builder(rows):
+    return dense_builder(rows, np.uint16)
 
 
 def in_turn(living):
@@ -111,7 +123,7 @@ def dicts(histograms):
 @quick
 @given(
     st.integers(0, 2**32), st.integers(0, 40), st.sampled_from([8, 16, 32]), st.integers(1, 4),
-    st.sampled_from([builder, lambda rows: dense_builder(rows, np.uint8), lambda rows: dense_builder(rows, np.uint16)]),
+    st.sampled_from([builder, padded_builder, lambda rows: dense_builder(rows, np.uint8), wide_builder]),
 )  # fmt: skip
 def test_nodes_built_on_every_path(seed, n_rows, grad_bits, n_nodes, make):
     rows, values = make_block(seed, n_rows, grad_bits)

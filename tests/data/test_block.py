@@ -1,6 +1,7 @@
 """Blocks: bin ids by row and rows by bin id, beside a naive twin; what falls in no bin, and too many bins."""
 
 from dataclasses import fields
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -53,6 +54,19 @@ def cut_points_of(cuts, has_missing):
     return CutPoints(offsets, values, np.array(has_missing, np.uint8))
 
 
+def rows_of(block):
+    """Each row's bins, without what pads them."""
+    rows = [block.bins[b:e].tolist() for b, e in pairwise(block.indptr)]
+    if block.stride:
+        assert block.indptr.tolist() == [block.stride * row for row in range(block.n_rows + 1)]
+        assert block.bins.ctypes.data % 64 == 0 and block.stride * block.bins.itemsize <= 64
+        for row in rows:
+            n_own = row.index(block.n_bins) if block.n_bins in row else len(row)
+            assert row[n_own:] == [block.n_bins] * (block.stride - n_own)
+            del row[n_own:]
+    return rows
+
+
 def check(rows, cuts, has_missing, zero_as_missing):
     columns, points = columns_of(rows, len(cuts)), cut_points_of(cuts, has_missing)
     block = build_block(columns, points, zero_as_missing, dense=False)
@@ -60,7 +74,7 @@ def check(rows, cuts, has_missing, zero_as_missing):
         naive.scatter_columns(rows, len(cuts)), cuts, has_missing, zero_as_missing is False, len(rows)
     )
     assert (block.n_rows, block.n_features, block.n_bins) == (len(rows), len(cuts), len(postings))
-    assert [block.bins[b:e].tolist() for b, e in zip(block.indptr, block.indptr[1:], strict=False)] == by_row
+    assert rows_of(block) == by_row
     held = zip(block.posting_offsets, block.posting_offsets[1:], strict=False)
     assert [block.posting_rows[b:e].tolist() for b, e in held] == postings
     assert np.diff(block.bin_offsets).tolist() == [len(c) + m for c, m in zip(cuts, has_missing, strict=True)]
@@ -112,10 +126,9 @@ def check_dense(dense, sparse):
     cells = dense.cells.reshape(dense.n_rows, dense.n_features)
     assert dense.cells.dtype == (np.uint8 if dense.stride <= 256 else np.uint16)
     assert (cells < dense.stride).all()
-    for row in range(dense.n_rows):
+    for row, own in enumerate(rows_of(sparse)):
         stored = np.flatnonzero(cells[row] < n_bins)
         assert (cells[row] <= n_bins).all()
-        own = sparse.bins[sparse.indptr[row] : sparse.indptr[row + 1]]
         np.testing.assert_array_equal(dense.bin_offsets[stored] + cells[row, stored], own)
     for feature in range(dense.n_features):
         for begin in range(n_bins[feature] + 1):
@@ -182,19 +195,25 @@ def test_the_form_follows_the_share_of_cells_that_are_stored():
 def test_block_is_that_of_the_naive_twin(data, zero_as_missing):
     rows, cuts, has_missing = data
     block = check(rows, cuts, has_missing, zero_as_missing)
-    arrays = [field.name for field in fields(block) if field.name not in ("n_rows", "rows_ascend", "tilings")]
+    arrays = [field.name for field in fields(block) if field.name not in ("n_rows", "stride", "rows_ascend", "tilings")]
     dtypes = {name: getattr(block, name).dtype for name in arrays}
     others = {"bins": np.uint16, "posting_offsets": np.int64}
     assert dtypes == {name: np.dtype(others.get(name, np.int32)) for name in dtypes}
 
 
-@pytest.mark.parametrize("n_features", [1 << 16, 1 + (1 << 16)])
+@pytest.mark.parametrize(("most", "n_full", "stride"), [(4, 10, 4), (5, 10, 8), (16, 10, 16), (17, 10, 0), (16, 3, 0)])
+def test_rows_are_padded_where_all_are_short_and_most_have_some_bins(most, n_full, stride):
+    rows = [[(f, 1.0) for f in range(most)]] * n_full + [[]] * (10 - n_full)
+    assert check(rows, [[np.inf]] * most, [0] * most, True).stride == stride
+
+
+@pytest.mark.parametrize("n_features", [(1 << 16) - 1, 1 << 16])
 def test_rows_are_narrow_where_that_holds_all_bins(n_features):
     rows = [[(0, 1.0), (n_features - 1, 1.0)], [], [(7, 1.0)]]
     block = check(rows, [[np.inf]] * n_features, [0] * n_features, True)
-    is_narrow = n_features == 1 << 16
+    is_narrow = n_features < 1 << 16
     dtypes = (np.int32, np.uint16) if is_narrow else (np.int64, np.int32)
-    assert (block.indptr.dtype, block.bins.dtype) == dtypes and block.bins[-2] == n_features - 1
+    assert (block.indptr.dtype, block.bins.dtype) == dtypes and n_features - 1 in block.bins
 
 
 def test_block_with_the_kernels_as_plain_python(monkeypatch):
@@ -242,8 +261,9 @@ def test_values_and_their_bins_agree_with_the_cut_points(kind, zero_as_missing):
     points = sketches.cut_points(max_bin=32, zero_as_missing=zero_as_missing)
     block = build_block(columns, points, zero_as_missing, dense=False)
     assert block.n_cuts.max() in range(20, 33)  # the heavy zero takes the place of some
+    of_rows = rows_of(block)
     for row in range(n_rows):
-        for bin_id in block.bins[block.indptr[row] : block.indptr[row + 1]].tolist():
+        for bin_id in of_rows[row]:
             f = int(np.searchsorted(block.bin_offsets, bin_id, side="right")) - 1
             b = bin_id - block.bin_offsets[f]
             own = points.cuts[points.offsets[f] : points.offsets[f + 1]]
@@ -256,10 +276,10 @@ def test_values_and_their_bins_agree_with_the_cut_points(kind, zero_as_missing):
     dense = build_block(columns, points, zero_as_missing, dense=True)
     cells = dense.cells.reshape(n_rows, n_features)
     held_rows, held = np.nonzero(cells < np.diff(dense.bin_offsets))
-    np.testing.assert_array_equal(dense.bin_offsets[held] + cells[held_rows, held], block.bins)
-    np.testing.assert_array_equal(np.bincount(held_rows, minlength=n_rows), np.diff(block.indptr))
+    np.testing.assert_array_equal(dense.bin_offsets[held] + cells[held_rows, held], sum(of_rows, []))
+    assert np.bincount(held_rows, minlength=n_rows).tolist() == [*map(len, of_rows)]
     known = np.diff(points.offsets) > 0
-    assert len(block.bins) == np.count_nonzero(stored[:, known])
+    assert len(block.posting_rows) == np.count_nonzero(stored[:, known])
     train = np.diff(block.posting_offsets)
     numeric = np.ones(block.n_bins, bool)
     numeric[block.zero_bin[known] + block.bin_offsets[:-1][known]] = bool(zero_as_missing)

@@ -62,7 +62,18 @@ def test_bin_columns(benchmark, data):
 @pytest.mark.parametrize("pairs", [False, True], ids=["packed", "pairs"])
 def test_build_by_rows(benchmark, data, pairs):
     kernel = histograms.build_pairs if pairs else histograms.build
-    benchmark(kernel, data.indptr, data.bins, data.rows, data.packed, np.zeros((1 + pairs) * data.n_bins, np.int64))
+    benchmark(kernel, data.indptr, data.bins, data.rows, data.packed, np.zeros((1 + pairs) * (data.n_bins + 1), np.int64))
+
+
+@pytest.mark.parametrize("pairs", [False, True], ids=["packed", "pairs"])
+def test_build_padded(benchmark, data, pairs):
+    """The first 16 bins of each row."""
+    bins = np.ascontiguousarray(data.bins.reshape(N_ROWS, STORED)[:, :16]).reshape(-1)
+    acc = np.zeros((1 + pairs) * (data.n_bins + 1), np.int64)
+    if pairs:
+        benchmark(histograms.build_padded_pairs, bins, 16, data.posting_offsets, data.rows, data.packed, 4096, acc)
+    else:
+        benchmark(histograms.build_padded, bins, 16, data.rows, data.packed, acc)
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["packed", "pairs"])
@@ -73,7 +84,7 @@ def test_build_by_bins(benchmark, data, pairs):
 
 def _node(data, rows=None):
     """(acc, the histogram) of some rows or of all; sums as pairs."""
-    acc = np.zeros(2 * data.n_bins, np.int64)
+    acc = np.zeros(2 * (data.n_bins + 1), np.int64)
     rows = np.arange(N_ROWS, dtype=np.int32) if rows is None else rows
     histograms.build_pairs(data.indptr, data.bins, rows, data.packed, acc)
     node = _room(data)

@@ -37,6 +37,12 @@ def arrays(rows, values, which, width=np.int64, row_bins=(np.int64, np.int32)):
     return indptr, np.array([b for row in rows for b in row], row_bins[1]), np.array(which, np.int32), packed
 
 
+def padded(rows, row_bins, stride):
+    """Rows of bins as kernels.row_bins has them with this stride, and what is then a number of bins."""
+    indptr = np.arange(0, stride * len(rows) + 1, stride, row_bins[0])
+    return indptr, np.array([[*row, *[N_BINS] * (stride - len(row))] for row in rows], row_bins[1]).reshape(-1)
+
+
 def postings(rows):
     """The rows of each bin."""
     of_bins = [[row for row, held in enumerate(rows) if b in held] for b in range(N_BINS)]
@@ -51,23 +57,38 @@ def as_lists(histogram):
 
 @WAYS
 @quick
-@given(blocks(), WIDTHS, ROW_BINS)
-def test_build(kernels, block, width, row_bins):
+@given(blocks(), WIDTHS, ROW_BINS, st.integers(1, 8))
+def test_build(kernels, block, width, row_bins, n_fit):
     indptr, bins, which, packed = arrays(*block, width, row_bins)
     expected, read = naive.build(*block[0:1], block[2], block[1]), as_python(histograms).read
     posting_offsets, posting_rows = postings(block[0])
     in_node = np.zeros(len(packed), width)
     in_node[which] = packed[which]
-    for pairs, by_rows in ((False, kernels.build), (False, kernels.build_short), (True, kernels.build_pairs)):
-        acc, again = np.zeros(N_BINS * (1 + pairs), np.int64), np.full(N_BINS * (1 + pairs), 77)
+    stride = next(n for n in (4, 8, 16) if max(map(len, block[0]), default=0) <= n)
+
+    def build_padded(indptr, bins, *others):
+        kernels.build_padded(bins, stride, *others)
+
+    def build_padded_pairs(indptr, bins, which, packed, acc):
+        kernels.build_padded_pairs(bins, stride, posting_offsets, which, packed, n_fit, acc)
+
+    for pairs, is_padded, by_rows in (
+        (False, False, kernels.build), (False, False, kernels.build_short), (True, False, kernels.build_pairs),
+        (False, True, build_padded), (True, True, build_padded_pairs), (True, True, kernels.build_pairs),
+    ):  # fmt: skip
+        if is_padded:
+            indptr, bins = padded(block[0], row_bins, stride)
+        acc, again = np.zeros((N_BINS + 1) * (1 + pairs), np.int64), np.full(N_BINS * (1 + pairs), 77)
         by_rows(indptr, bins, which, packed, acc)
         kernels.build_by_bins(posting_offsets, posting_rows, 99, in_node, pairs, again)
-        np.testing.assert_array_equal(acc, again)
+        np.testing.assert_array_equal(acc[: len(again)], again)
         found = {b: sums for b in range(N_BINS) if any(sums := read(acc, pairs, b))}
         assert found == expected
         marks = np.zeros(N_BINS // 64 + 1, np.uint64)
-        kernels.mark_bins(indptr, bins, which, marks)
-        assert {b for b in range(N_BINS) if int(marks[b // 64]) >> b % 64 & 1} >= set(expected)
+        kernels.mark_bins(indptr, bins, N_BINS, which, marks)
+        assert {b for b in range(N_BINS) if int(marks[b // 64]) >> b % 64 & 1} == set(expected) | {
+            b for row in which.tolist() for b in block[0][row]
+        }
         kernels.clear(indptr, bins, which, 1 + pairs, acc)
         assert not acc.any()
 

@@ -14,7 +14,7 @@ from tests.plain import as_python, both_ways
 WAYS = pytest.mark.parametrize("kernels", both_ways(node_builds), ids=["compiled", "plain"])
 
 
-def block_of(seed, n_rows, n_features, width, row_bins=(np.int64, np.int32)):
+def block_of(seed, n_rows, n_features, width, row_bins=(np.int64, np.int32), stride=0):
     """(rows as lists of bins, (grad, hess) of each, its arrays)"""
     rng = np.random.default_rng(seed)
     sizes = rng.choice([1, 2, 70, 130], n_features)  # features whose bins lie in several words of marks
@@ -30,8 +30,12 @@ def block_of(seed, n_rows, n_features, width, row_bins=(np.int64, np.int32)):
     bits = 16 if width == np.int32 else 32
     packed = np.array([(grad << bits) + hess for grad, hess in values], width)
     n_bins = int(bin_offsets[-1])
+    indptr, padded = np.cumsum([0, *map(len, rows)]), bins
+    if stride:
+        indptr = stride * np.arange(n_rows + 1)
+        padded = np.array([row + [n_bins] * (stride - len(row)) for row in rows]).reshape(-1)
     return rows, values, SimpleBlock(
-        indptr=np.cumsum([0, *map(len, rows)]).astype(row_bins[0]), bins=bins.astype(row_bins[1]),
+        indptr=indptr.astype(row_bins[0]), bins=padded.astype(row_bins[1]), stride=stride,
         bin_offsets=bin_offsets, packed=packed,
         posting_offsets=np.cumsum([0, *np.bincount(bins, minlength=n_bins)]),
         posting_rows=of_row[np.argsort(bins, kind="stable")],
@@ -47,13 +51,14 @@ class SimpleBlock:
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(0, 2**32), st.integers(1, 60), st.sampled_from([np.int32, np.int64]), st.sampled_from([0, 7]),
-    st.sampled_from([(np.int64, np.int32), (np.int32, np.uint16)]), st.sampled_from([6, 40]),
+    st.sampled_from([(np.int64, np.int32), (np.int32, np.uint16)]), st.sampled_from([(6, 0), (6, 8), (16, 16), (40, 0)]),
 )  # fmt: skip
-def test_nodes_of_a_level(kernels, seed, n_rows, width, first, row_bins, n_features):
-    """By bins and by short and long rows, packed and in pairs, marked and not, in three ranges; what has no room comes next
-    time."""
+def test_nodes_of_a_level(kernels, seed, n_rows, width, first, row_bins, form):
+    """By bins and by padded, short and long rows, packed and in pairs, marked and not, in three ranges; what has no room
+    comes next time."""
     rng = np.random.default_rng(seed)
-    rows, values, block = block_of(seed, n_rows, n_features, width, row_bins)
+    n_features, stride = form
+    rows, values, block = block_of(seed, n_rows, n_features, width, row_bins, stride)
     shares = rng.choice(3, n_rows, p=[0.05, 0.15, 0.8]) if rng.random() < 0.7 else np.zeros(n_rows, int)
     members = [np.flatnonzero(shares == node) for node in range(3)]
     own = np.concatenate(members).astype(np.int32)
@@ -75,7 +80,7 @@ def test_nodes_of_a_level(kernels, seed, n_rows, width, first, row_bins, n_featu
     edges = np.array([0, 2, 2, n_features]) + first
     n_bins = int(block.bin_offsets[-1])
     some_need_pairs = any(as_python(node_builds).needs_pairs(size, hess) for _, hess, size, *_ in sums.tolist())
-    marks, acc = np.zeros(n_bins // 64 + 1, np.uint64), np.zeros(n_bins * (1 + some_need_pairs), np.int64)
+    marks, acc = np.zeros(n_bins // 64 + 1, np.uint64), np.zeros((n_bins + 1) * (1 + some_need_pairs), np.int64)
     sizes = [(2, 3), (4, 1)][:: rng.choice([1, -1])]
     tilings = tilings_of(block.posting_offsets, block.posting_rows, n_rows, True, sizes)
     spare, ends = np.zeros(n_rows, width), np.zeros((3, 4), np.int64)
@@ -89,9 +94,9 @@ def test_nodes_of_a_level(kernels, seed, n_rows, width, first, row_bins, n_featu
                 array[begins[s] : begins[s] + ends[s, done]] = of[old[s] : old[s] + ends[s, done]]
         held = grown
         done = kernels.build_nodes(
-            block.indptr, block.bins, block.posting_offsets, block.posting_rows, tilings, block.bin_offsets, own, spans,
-            sums, block.packed, spare, features, offsets, positions, edges, first, max(map(len, rows)), done, marks, acc,
-            *held, begins, ends,
+            block.indptr, block.bins, block.stride, block.posting_offsets, block.posting_rows, tilings, block.bin_offsets,
+            own, spans, sums, block.packed, spare, features, offsets, positions, edges, first, max(map(len, rows)), done,
+            marks, acc, *held, begins, ends,
         )  # fmt: skip
         assert before <= done and not marks.any() and not acc.any() and not spare.any()
         room *= 2

@@ -1,0 +1,14 @@
+"""Knows memory that begins with a cache line; does not know what is in it."""
+
+import numpy as np
+
+LINE = 64  # bytes, and those of the widest vector that is loaded at once
+
+
+def aligned(n: int, dtype, value) -> np.ndarray:
+    """n times `value`."""
+    size = n * np.dtype(dtype).itemsize
+    buffer = np.empty(size + LINE, np.uint8)
+    array = buffer[-buffer.ctypes.data % LINE :][:size].view(dtype)
+    array[:] = value
+    return array
