@@ -212,7 +212,7 @@ class DenseBuilder(HistogramBuilder):
         if total.needs_pairs:
             fit = kernels.GRADS_FIT // (most_grad + 1), kernels.HESSES_FIT // (most_hess + 1)
             n_fit = min(*fit, n_fit - 1)
-        acc = self._accs.of(total.needs_pairs)
+        acc = self._accs.of(total.needs_pairs)[: self._n_bins << total.needs_pairs]
         acc.fill(0)
         dense_kernels.build_dense(
             self._cells, self._stride, self._bin_offsets, node.rows, packed, n_fit, self._wide, acc
@@ -259,7 +259,7 @@ class SparseBuilder(HistogramBuilder):
         slots = acc[: (self._n_bins + 1) << total.needs_pairs]
         node_builds.build_node(indptr, bins, stride, *postings, rows[begin:end], sums, packed, values, slots)
         self._dirty = acc
-        return NodeSums(slots, total)
+        return NodeSums(slots[: self._n_bins << total.needs_pairs], total)
 
     def share_out(self, k, nodes, packed, memory, used, splits, least, open_):
         return node_builds.share_nodes(*self._to_build(nodes, packed), memory, used, *splits, k, least, open_)

@@ -16,6 +16,7 @@ from psboost.kernels import binning as kernels
 from psboost.kernels import dense as dense_kernels
 from psboost.kernels import routing as routing_kernels
 from psboost.kernels import tiles as tile_kernels
+from psboost.kernels.node_builds import prefers_bins
 from psboost.kernels.row_bins import STRIDES
 from psboost.kernels.tiles import Tiles
 
@@ -106,7 +107,8 @@ class SparseBlock(Block):
     posting_offsets  int64 (n_bins + 1): bin b's rows are posting_offsets[b] .. posting_offsets[b+1]; those of
                      all bins of a feature lie together: the rows that leave a split's default are one slice
     posting_rows     int32 (n): rows_ascend: ascending within a bin; else, of SortedColumns, in order of value
-    tilings          the rows of frequent bins once more, by tiles, which are a third quicker to go through; small ones first
+    tilings          the rows of frequent bins once more, by tiles, which are a third quicker to go through, small ones
+                     first; no bins where rows of bins are quicker still
     """
 
     indptr: np.ndarray
@@ -203,10 +205,10 @@ def _sparse_block(
         del part  # before the next one is made
     posting_rows = parts[1] if len(parts) == 2 else np.concatenate(parts)
     indptr, bins, stride = _rows_of_bins(posting_offsets, posting_rows, n_rows)
+    in_tiles = rows_ascend and prefers_bins(n_rows, n_rows, n_kept, n_bins, stride)
     return SparseBlock(
         **shared, indptr=indptr, bins=bins, stride=stride, posting_offsets=posting_offsets, posting_rows=posting_rows,
-        rows_ascend=rows_ascend,
-        tilings=tilings_of(posting_offsets, posting_rows, n_rows, rows_ascend),
+        rows_ascend=rows_ascend, tilings=tilings_of(posting_offsets, posting_rows, n_rows, in_tiles),
     )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ _PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)
 _BINS_PER_LINE = uint64(16)  # in a cache line: int32, and twice as many uint16
 SHORT = 16  # bins of a row, on average: they lie in two cache lines at most
 _SHORT_PLACE_AHEAD, _SHORT_BINS_AHEAD = uint64(96), uint64(48)  # such rows take less time than others
+_LEAST_FIT = 1 << 12  # rows at once: with fewer, to go through the bins in between would take longer than what is saved
 _RUNNING, _BINS_RUNNING = 2048, uint64(256)  # rows and bins of a run of sums, which stays in the nearest cache
 _1, _2, _3, _4, _6, _63, _64 = (uint64(k) for k in (1, 2, 3, 4, 6, 63, 64))
 
@@ -128,35 +129,6 @@ def build_padded(bins, stride, rows, packed, acc):
                 break
 
 
-@kernel([void(bins, int64, IN[int64], IN[int32], IN[width], int64, OUT[int64]) for _, bins in ROW_BINS for width in WIDTHS])
-def build_padded_pairs(bins, stride, posting_offsets, rows, packed, n_fit, acc):
-    """`build_padded` into pairs, all 0: by packed slots, of so many rows at once that they fit one. Only bins of more rows
-    need pairs before all are added up: bin b has no more than posting_offsets says.
-    """
-    n_bins, n_frequent = int64(len(posting_offsets) - 1), 0
-    for b in range(n_bins):
-        n_frequent += posting_offsets[b + 1] - posting_offsets[b] > n_fit
-    frequent, sums, n_frequent = np.empty(n_frequent, np.int64), np.zeros(2 * n_frequent, np.int64), 0
-    for b in range(n_bins):
-        if posting_offsets[b + 1] - posting_offsets[b] > n_fit:
-            frequent[n_frequent] = b
-            n_frequent += 1
-    slots = acc[: n_bins + 1]
-    for first in range(0, len(rows), n_fit):
-        build_padded(bins, stride, rows[first : first + n_fit], packed, slots)
-        for i in range(n_frequent):
-            grad, hess = read(slots, False, frequent[i])
-            sums[2 * i] += grad
-            sums[2 * i + 1] += hess
-            slots[frequent[i]] = 0
-    slots[n_bins] = 0
-    for b in range(n_bins, -1, -1):  # a slot is read before its pair, or one of more, takes its place
-        grad, hess = read(slots, False, b)
-        write(grad, hess, True, b, acc)
-    for i in range(n_frequent):
-        write(sums[2 * i], sums[2 * i + 1], True, frequent[i], acc)
-
-
 @kernel([void(*held, IN[int32], IN[width], OUT[int64]) for held in ROW_BINS for width in WIDTHS])
 def build_pairs(indptr, bins, rows, packed, acc):
     """`build` into pairs, for sums that one slot does not hold."""
@@ -178,6 +150,68 @@ def build_pairs(indptr, bins, rows, packed, acc):
             slot = _2 * uint64(bins[k])
             acc[slot] += grad
             acc[slot + _1] += hess
+
+
+@inline
+def _build_packed(indptr, bins, stride, n_stored, rows, packed, acc):
+    """`build`, by what takes the least time; n_stored: how many bins all rows hold."""
+    if stride > 0:
+        build_padded(bins, stride, rows, packed, acc)
+    elif n_stored <= SHORT * (len(indptr) - 1):
+        build_short(indptr, bins, rows, packed, acc)
+    else:
+        build(indptr, bins, rows, packed, acc)
+
+
+@inline
+def _build_in_pieces(indptr, bins, stride, posting_offsets, rows, packed, n_fit, acc):
+    """Pairs, all 0, by packed slots, of so many rows at once as fit. Only bins of more rows need pairs before all are added
+    up: bin b has no more than posting_offsets says. In 0.3 to 0.5 of build_pairs' time.
+    """
+    n_bins, n_frequent = int64(len(posting_offsets) - 1), 0
+    for b in range(n_bins):
+        n_frequent += posting_offsets[b + 1] - posting_offsets[b] > n_fit
+    frequent, sums, n_frequent = np.empty(n_frequent, np.int64), np.zeros(2 * n_frequent, np.int64), 0
+    for b in range(n_bins):
+        if posting_offsets[b + 1] - posting_offsets[b] > n_fit:
+            frequent[n_frequent] = b
+            n_frequent += 1
+    slots = acc[: n_bins + 1]
+    for first in range(0, len(rows), n_fit):
+        piece = rows[first : first + n_fit]
+        _build_packed(indptr, bins, stride, posting_offsets[n_bins], piece, packed, slots)
+        for i in range(n_frequent):
+            grad, hess = read(slots, False, frequent[i])
+            sums[2 * i] += grad
+            sums[2 * i + 1] += hess
+            slots[frequent[i]] = 0
+    slots[n_bins] = 0
+    for b in range(n_bins, -1, -1):  # a slot is read before its pair, or one of more, takes its place
+        grad, hess = read(slots, False, b)
+        write(grad, hess, True, b, acc)
+    for i in range(n_frequent):
+        write(sums[2 * i], sums[2 * i + 1], True, frequent[i], acc)
+
+
+@kernel(
+    [
+        void(*held, int64, IN[int64], IN[int32], IN[width], boolean, int64, OUT[int64])
+        for held in ROW_BINS
+        for width in WIDTHS
+    ]
+)
+def build_by_rows(indptr, bins, stride, posting_offsets, rows, packed, pairs, n_fit, acc):
+    """acc += what each of `rows` adds to each of its bins; acc is packed, or in pairs and all 0.
+
+    posting_offsets  its differences are how many rows hold each bin
+    n_fit            what so many rows come to fits a packed slot
+    """
+    if not pairs:
+        _build_packed(indptr, bins, stride, posting_offsets[-1], rows, packed, acc)
+    elif n_fit >= _LEAST_FIT and posting_offsets[-1] // max(1, len(indptr) - 1) * len(rows) >= len(posting_offsets):
+        _build_in_pieces(indptr, bins, stride, posting_offsets, rows, packed, n_fit, acc)
+    else:
+        build_pairs(indptr, bins, rows, packed, acc)
 
 
 @kernel([void(IN[int64], IN[int32], int64, IN[width], boolean, OUT[int64]) for width in WIDTHS])

@@ -12,19 +12,7 @@ They are written over ranges of features, each into a part of the same arrays:
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, uint8, uint64, void
 from psboost.kernels.fills import fill
-from psboost.kernels.histograms import (
-    GRADS_FIT,
-    HESSES_FIT,
-    SHORT,
-    build,
-    build_padded,
-    build_padded_pairs,
-    build_pairs,
-    build_short,
-    clear,
-    mark_bins,
-    read,
-)
+from psboost.kernels.histograms import GRADS_FIT, HESSES_FIT, build_by_rows, clear, mark_bins, read
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
@@ -36,8 +24,8 @@ from psboost.kernels.words import lowest_one
 GRAD, HESS, SIZE, MOST_GRAD, MOST_HESS, N_SUMS = range(6)
 _POSTINGS = int64, IN[int64], IN[int32], TILINGS  # stride, postings, tilings: behind a block's rows' bins
 _BLOCK = (*_POSTINGS, IN[int32])  # and bin_offsets
-_A_PADDED_ROW, _LEAST_FIT = 11, 1 << 12
-_FEW_BINS = 1 << 20  # so many slots, the hot ones side by side, are quick to add to
+_A_PADDED_ROW = 11
+_NEAR_BINS, _FEW_BINS = 1 << 16, 1 << 20  # so many slots, the hot ones side by side, are quick to add to
 _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
 
 
@@ -156,17 +144,16 @@ def extract_node(
     return True
 
 
-@inline
-def _prefers_bins(n_own, n_rows, n_stored, n_bins, stride):
+@kernel(boolean(int64, int64, int64, int64, int64))
+def prefers_bins(n_own, n_rows, n_stored, n_bins, stride):
     """Whether n_own of n_rows rows, which store n_stored values, are added up in less time by all bins' rows than by the
-    rows' bins: the first reads what all rows add, which mostly is in the cache, in about 1 ns a value; the second adds to
-    slots all over the accumulator, in the same time if these are few, and else in about four times as much. A padded row
-    takes as long as so many bins' rows, whatever it holds.
+    rows' bins: the first reads what all rows add, which mostly is in the cache, in about 0.5 ns a value; the second adds to
+    slots all over the accumulator, in 0.4 ns if these are near, in 0.5 if there are some hundred thousand of them, and in
+    2 ns if there are more. A padded row takes as long as so many bins' rows, whatever it holds.
     """
     if stride > 0:
         return _A_PADDED_ROW * n_own >= n_stored
-    about = n_own * n_stored // max(1, n_rows)
-    return about * (1 if n_bins < _FEW_BINS else 4) >= n_stored
+    return n_bins > _NEAR_BINS and (1 if n_bins < _FEW_BINS else 4) * n_own >= n_rows
 
 
 @kernel(
@@ -185,7 +172,7 @@ def build_node(indptr, row_bins, stride, posting_offsets, posting_rows, tilings,
     """
     n_rows, n_stored, n_bins = len(indptr) - 1, len(posting_rows), len(posting_offsets) - 1
     pairs = needs_pairs(sums[SIZE], sums[HESS])
-    by_bins = _prefers_bins(len(own), n_rows, n_stored, n_bins, stride)
+    by_bins = prefers_bins(len(own), n_rows, n_stored, n_bins, stride)
     n_fit = min(GRADS_FIT // (sums[MOST_GRAD] + 1), HESSES_FIT // (sums[MOST_HESS] + 1))  # rows, surely
     if by_bins and len(own) == n_rows:
         build_by_tiles(posting_offsets, posting_rows, tilings, packed, pairs, acc)
@@ -195,16 +182,8 @@ def build_node(indptr, row_bins, stride, posting_offsets, posting_rows, tilings,
         build_by_tiles(posting_offsets, posting_rows, tilings, values, pairs, acc)
         for row in own:
             values[uint64(row)] = 0
-    elif pairs and stride > 0 and n_fit >= _LEAST_FIT:
-        build_padded_pairs(row_bins, stride, posting_offsets, own, packed, n_fit, acc)
-    elif pairs:
-        build_pairs(indptr, row_bins, own, packed, acc)
-    elif stride > 0:
-        build_padded(row_bins, stride, own, packed, acc)
-    elif n_stored <= SHORT * n_rows:
-        build_short(indptr, row_bins, own, packed, acc)
     else:
-        build(indptr, row_bins, own, packed, acc)
+        build_by_rows(indptr, row_bins, stride, posting_offsets, own, packed, pairs, n_fit, acc)
     return n_bins if by_bins else len(own) * n_stored // max(1, n_rows)
 
 

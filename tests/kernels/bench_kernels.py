@@ -70,10 +70,8 @@ def test_build_padded(benchmark, data, pairs):
     """The first 16 bins of each row."""
     bins = np.ascontiguousarray(data.bins.reshape(N_ROWS, STORED)[:, :16]).reshape(-1)
     acc = np.zeros((1 + pairs) * (data.n_bins + 1), np.int64)
-    if pairs:
-        benchmark(histograms.build_padded_pairs, bins, 16, data.posting_offsets, data.rows, data.packed, 4096, acc)
-    else:
-        benchmark(histograms.build_padded, bins, 16, data.rows, data.packed, acc)
+    rows = np.arange(0, 16 * N_ROWS + 1, 16), bins, 16
+    benchmark(histograms.build_by_rows, *rows, data.posting_offsets, data.rows, data.packed, pairs, 4096, acc)
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["packed", "pairs"])

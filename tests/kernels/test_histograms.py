@@ -57,8 +57,8 @@ def as_lists(histogram):
 
 @WAYS
 @quick
-@given(blocks(), WIDTHS, ROW_BINS, st.integers(1, 8))
-def test_build(kernels, block, width, row_bins, n_fit):
+@given(blocks(), WIDTHS, ROW_BINS)
+def test_build(kernels, block, width, row_bins):
     indptr, bins, which, packed = arrays(*block, width, row_bins)
     expected, read = naive.build(*block[0:1], block[2], block[1]), as_python(histograms).read
     posting_offsets, posting_rows = postings(block[0])
@@ -69,12 +69,9 @@ def test_build(kernels, block, width, row_bins, n_fit):
     def build_padded(indptr, bins, *others):
         kernels.build_padded(bins, stride, *others)
 
-    def build_padded_pairs(indptr, bins, which, packed, acc):
-        kernels.build_padded_pairs(bins, stride, posting_offsets, which, packed, n_fit, acc)
-
     for pairs, is_padded, by_rows in (
         (False, False, kernels.build), (False, False, kernels.build_short), (True, False, kernels.build_pairs),
-        (False, True, build_padded), (True, True, build_padded_pairs), (True, True, kernels.build_pairs),
+        (False, True, build_padded), (True, True, kernels.build_pairs),
     ):  # fmt: skip
         if is_padded:
             indptr, bins = padded(block[0], row_bins, stride)
@@ -91,6 +88,28 @@ def test_build(kernels, block, width, row_bins, n_fit):
         }
         kernels.clear(indptr, bins, which, 1 + pairs, acc)
         assert not acc.any()
+
+
+@pytest.mark.parametrize("held", [(3, 0), (3, 4), (16, 16), (17, 0)], ids=["short", "four", "sixteen", "long"])
+@pytest.mark.parametrize(("most", "n_fit"), [(2**20, 1 << 11), (2**18, 1 << 13)], ids=["too few fit", "in pieces"])
+@pytest.mark.parametrize("width", [np.int32, np.int64])
+def test_pairs_are_made_of_packed_sums_of_some_thousand_rows(held, most, n_fit, width):
+    rng, n_rows, n_bins, (n_held, stride) = np.random.default_rng(5), 30_000, 40, held
+    rows = np.sort(np.argsort(rng.random((n_rows, n_bins)), axis=1)[:, :n_held].astype(np.int32), axis=1)
+    rows[:, 0] *= rng.random(n_rows) < 0.3  # bin 0 is in most rows
+    most = min(most, 2**15) if width == np.int32 else most
+    values = np.stack([rng.integers(-most, most, n_rows), rng.integers(1, most, n_rows)], axis=1)
+    packed = ((values[:, 0] << HALF_BITS[width]) + values[:, 1]).astype(width)
+    expected = np.zeros((n_bins, 2), np.int64)
+    own = np.flatnonzero(rng.random(n_rows) < 0.9).astype(np.int32)
+    for column in rows[own].T:
+        np.add.at(expected, column, values[own])
+    bins = rows if stride == 0 else np.pad(rows, ((0, 0), (0, stride - n_held)), constant_values=n_bins)
+    indptr = np.arange(0, bins.size + 1, bins.shape[1])
+    offsets = np.concatenate(([0], np.cumsum(np.bincount(rows.reshape(-1), minlength=n_bins))))
+    acc = np.zeros(2 * (n_bins + 1), np.int64)
+    histograms.build_by_rows(indptr, bins.reshape(-1).copy(), stride, offsets, own, packed, True, n_fit, acc)
+    np.testing.assert_array_equal(acc[:-2].reshape(-1, 2), expected)
 
 
 @WAYS

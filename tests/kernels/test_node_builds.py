@@ -25,16 +25,21 @@ def block_of(seed, n_rows, n_features, width, row_bins=(np.int64, np.int32), str
     ]
     most = 2**13 if width == np.int32 else 2**30
     values = [(int(rng.integers(-most, most)), int(rng.integers(1, most))) for _ in rows]
+    return rows, values, as_block(rows, values, bin_offsets, width, row_bins, stride)
+
+
+def as_block(rows, values, bin_offsets, width, row_bins=(np.int64, np.int32), stride=0):
+    """The arrays of a block of these rows."""
+    n_rows, n_bins = len(rows), int(bin_offsets[-1])
     bins = np.array([b for row in rows for b in row], np.int32)
     of_row = np.repeat(np.arange(n_rows, dtype=np.int32), [len(row) for row in rows])
     bits = 16 if width == np.int32 else 32
     packed = np.array([(grad << bits) + hess for grad, hess in values], width)
-    n_bins = int(bin_offsets[-1])
     indptr, padded = np.cumsum([0, *map(len, rows)]), bins
     if stride:
         indptr = stride * np.arange(n_rows + 1)
         padded = np.array([row + [n_bins] * (stride - len(row)) for row in rows]).reshape(-1)
-    return rows, values, SimpleBlock(
+    return SimpleBlock(
         indptr=indptr.astype(row_bins[0]), bins=padded.astype(row_bins[1]), stride=stride,
         bin_offsets=bin_offsets, packed=packed,
         posting_offsets=np.cumsum([0, *np.bincount(bins, minlength=n_bins)]),
@@ -117,3 +122,36 @@ def test_nodes_of_a_level(kernels, seed, n_rows, width, first, row_bins, form):
 def test_wide_sums_need_pairs():
     assert not needs_pairs(2**31 - 1, 2**32 - 1)
     assert needs_pairs(2**31, 1) and needs_pairs(1, 2**32) and needs_pairs(-1, 1)
+
+
+@pytest.mark.parametrize(
+    ("n_bins", "stride", "n_own", "by_bins"),
+    [
+        (1 << 16, 0, 40, False), (1 + (1 << 16), 0, 40, True), (1 + (1 << 16), 0, 39, False), (1 << 20, 0, 10, True),
+        (1 << 20, 0, 9, False), (99, 16, 40, False), (99, 16, 39, False), (99, 8, 40, True),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_node_is_built_by_bins_where_their_slots_are_far_and_many_rows_its_own(n_bins, stride, n_own, by_bins, pairs):
+    rng, n_rows, n_held = np.random.default_rng(1), 40, 12 if stride == 16 else 5
+    rows = [sorted(rng.choice(n_bins, n_held, replace=False).tolist()) for _ in range(n_rows)]
+    most = 2**30 if pairs else 2**20
+    values = [(int(rng.integers(-most, most)), int(rng.integers(1, most))) for _ in rows]
+    block = as_block(rows, values, np.array([0, n_bins], np.int32), np.int64, stride=stride)
+    assert node_builds.prefers_bins(n_own, n_rows, n_rows * n_held, n_bins, stride) == by_bins
+    own = np.sort(rng.choice(n_rows, n_own, replace=False)).astype(np.int32)
+    sums = np.empty((1, node_builds.N_SUMS), np.int64)
+    node_builds.sum_rows(own, np.array([[0, n_own]]), block.packed, sums)
+    assert needs_pairs(*sums[0, [node_builds.SIZE, node_builds.HESS]].tolist()) == pairs
+    acc, spare = np.zeros((n_bins + 1) << pairs, np.int64), np.zeros(n_rows, np.int64)
+    tilings = tilings_of(block.posting_offsets, block.posting_rows, n_rows, True, [(8, 1), (16, 1)])
+    n_filled = node_builds.build_node(
+        block.indptr, block.bins, block.stride, block.posting_offsets, block.posting_rows, tilings, own, sums[0],
+        block.packed, spare, acc,
+    )  # fmt: skip
+    assert (n_filled == n_bins) == by_bins and not spare.any()
+    slots = acc[: n_bins << pairs]
+    found = slots.reshape(-1, 2) if pairs else np.stack([slots >> 32, slots & 0xFFFFFFFF], axis=1)
+    present = np.flatnonzero(found[:, 1])
+    expected = naive.build(rows, own.tolist(), values)
+    assert dict(zip(present.tolist(), map(tuple, found[present].tolist()), strict=True)) == expected
