@@ -264,7 +264,7 @@ def clear(indptr, bins, rows, width, acc):
 
 @kernel([void(*held, int64, IN[int32], OUT[uint64]) for held in ROW_BINS])
 def mark_bins(indptr, bins, n_bins, rows, marks):
-    """Sets the bit of every bin that a row of `rows` holds: bit b % 64 of marks[b // 64]. Padded rows hold none."""
+    """Sets the bit of every bin that a row of `rows` holds: bit b % 64 of marks[b // 64]. Padded rows hold n_bins too."""
     n_rows, none = uint64(len(rows)), uint64(n_bins)
     for i in range(n_rows):
         if i + _BINS_AHEAD < n_rows:

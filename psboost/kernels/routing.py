@@ -14,6 +14,7 @@ from psboost.kernels.row_bins import ROW_BINS
 from psboost.kernels.splits import BIN, DEFAULT_LEFT, LOCAL, NODE, SHARD, UNSTORED_LEFT
 
 _SCANNED = 64  # so many rows of a bin are gone through sooner than searched
+_ASKED, _ROWS_PER_LINE = 1024, 16  # so many rows of a bin are asked for ahead, a cache line at a time
 _FEW_BINS = 24  # and so many bins of a row
 _PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)  # rows: a node's are far apart
 # So many rows of a bin are gone through in the time that one row's bins take, few or more; and to go on to another bin.
@@ -83,8 +84,14 @@ def _clear_bins(first_bin, last_bin, posting_offsets, posting_rows, rows_ascend,
     if first_row == 0 and last_row > 64 * (len(bits) - 1):
         _clear_rows(posting_rows, posting_offsets[first_bin], posting_offsets[last_bin], place, members, bits)
         return
+    n_rows = 64 * len(bits)
     for b in range(first_bin, last_bin):
         begin, end = posting_offsets[b], posting_offsets[b + 1]
+        if b + 1 < last_bin:  # where the next bin's are, about; it would be over before a processor asks ahead
+            n_next = posting_offsets[b + 2] - end
+            low, high = end + n_next * first_row // n_rows, end + n_next * last_row // n_rows
+            for k in range(low, min(high, low + _ASKED), _ROWS_PER_LINE):
+                prefetch(posting_rows, uint64(k))
         if rows_ascend and end - begin > _SCANNED:
             begin = first_from(first_row, posting_rows, begin, end)
             end = first_from(last_row, posting_rows, begin, end)
