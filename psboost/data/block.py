@@ -22,7 +22,7 @@ from psboost.kernels.tiles import Tiles
 
 MAX_CELL = np.iinfo(np.uint16).max
 NARROW_BINS = (1 << 16) - 1  # so many bins, and the number of none, fit uint16
-_EMPTIEST = 3  # times as much memory as their bins take, padded rows may
+_EMPTIEST = 2.5  # times as much memory as their bins take, padded rows may
 # Rows of a tile, whose gradients take 32 and 128 KB; and how many of them a bin has on average if it is in such tiles: with
 # fewer, to go from tile to tile would take longer than what is saved.
 TILINGS = (1 << 13, 40), (1 << 15, 16)
@@ -217,13 +217,14 @@ def _rows_of_bins(
 ) -> tuple[np.ndarray, np.ndarray, int]:
     """indptr, bins and stride of a SparseBlock. Rows are padded where all are short and few are much shorter."""
     n_bins, n_kept = len(posting_offsets) - 1, len(posting_rows)
-    narrow = n_bins <= NARROW_BINS and max(n_kept, STRIDES[-1] * n_rows) <= MAX_INT32
+    narrow = n_bins <= NARROW_BINS and n_kept <= MAX_INT32
+    most_places = min(_EMPTIEST * n_kept, MAX_INT32 if narrow else np.inf)
     indptr_dtype, bins_dtype = (np.int32, np.uint16) if narrow else (np.int64, np.int32)
     indptr = np.zeros(1 + n_rows + 1, indptr_dtype)
     kernels.count_rows(posting_rows, indptr[2:])
     most = int(indptr.max())
     for stride in STRIDES:
-        if most <= stride and stride * n_rows <= _EMPTIEST * n_kept:
+        if most <= stride and stride * n_rows <= most_places:
             indptr = np.arange(0, stride * n_rows + 1, stride, indptr_dtype)
             bins = aligned(stride * n_rows, bins_dtype, n_bins)
             kernels.scatter_bins(posting_offsets, posting_rows, indptr[:-1].copy(), bins)
