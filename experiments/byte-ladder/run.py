@@ -85,7 +85,7 @@ def of_all_features(count):
     def show(worker, tree, level, positions) -> None:
         edges = worker._range_offsets.tolist()
         every, of_root = LivingFeatures.of_root(edges[-1]), np.zeros_like(positions)
-        for number, built in enumerate(worker._build(worker._rows_to_build(level), of_root, [(every, edges)])):
+        for number, built in enumerate(worker._build(worker._partition.listed, of_root, [(every, edges)])):
             count(worker._encode(level, built, number))
         send(worker, tree, level, positions)
 

@@ -1,16 +1,13 @@
 """Knows how the histograms of a block's nodes are built; does not know messages, or where gradients come from."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
 from psboost.boosting.histogram import DTYPES, Histograms, NodeSums, Sums, Total
 from psboost.boosting.living import LivingFeatures
-from psboost.boosting.partition import chunks_of
+from psboost.boosting.partition import NodeRows
 from psboost.data.block import Block, DenseBlock
 from psboost.kernels import dense as dense_kernels
 from psboost.kernels import histograms as kernels
@@ -58,57 +55,6 @@ class _Parts:
             Histograms(of_range, *(held[begin : begin + int(of_range[-1])] for held in self.arrays))
             for begin, of_range in zip(begins, ends, strict=False)
         ]
-
-
-def join_sums(of_chunks: Iterable[np.ndarray]) -> np.ndarray:
-    """int64 (n_nodes, kernels.node_builds.N_SUMS): what nodes come to, of whose rows each has a part; the first is lost."""
-    sums, *others = of_chunks
-    added, most = sums[:, : node_builds.MOST_GRAD], sums[:, node_builds.MOST_GRAD :]
-    for of_chunk in others:
-        added += of_chunk[:, : node_builds.MOST_GRAD]
-        np.maximum(most, of_chunk[:, node_builds.MOST_GRAD :], out=most)
-    return sums
-
-
-class NodeRows(NamedTuple):
-    """The rows of several nodes, and what they come to.
-
-    rows   int32, in which each node's are ascending
-    spans  int64 (n_nodes, 2): where they begin and end
-    sums   int64 (n_nodes, kernels.node_builds.N_SUMS)
-    """
-
-    rows: np.ndarray
-    spans: np.ndarray
-    sums: np.ndarray
-
-    @staticmethod
-    def of(
-        rows: np.ndarray, spans: np.ndarray, packed: np.ndarray, n_threads: int = 1, side_by_side: Callable = map
-    ) -> "NodeRows":
-        """With the sums of each row's grad and hess, `packed` (kernels.packed_rows)."""
-
-        def sum_some(spans: np.ndarray) -> np.ndarray:
-            sums = np.empty((len(spans), node_builds.N_SUMS), np.int64)
-            node_builds.sum_rows(rows, spans, packed, sums)
-            return sums
-
-        n_chunks = 1 if n_threads == 1 else len(chunks_of(sum(end - begin for begin, end in spans.tolist()), n_threads))
-        if n_chunks == 1:
-            return NodeRows(rows, spans, sum_some(spans))
-        sizes = spans[:, 1] - spans[:, 0]
-        edges = [spans[:, 0] + sizes * i // n_chunks for i in range(n_chunks + 1)]
-        of_chunks = side_by_side(sum_some, [np.stack(chunk, axis=1) for chunk in pairwise(edges)])
-        return NodeRows(rows, spans, join_sums(of_chunks))
-
-    @property
-    def totals(self) -> np.ndarray:
-        """int64 (n_nodes, 3): each node's Total."""
-        return self.sums[:, : len(Total._fields)]
-
-    def node(self, i: int) -> "NodeRows":
-        begin, end = self.spans[i].tolist()
-        return NodeRows(self.rows[begin:end], np.array([[0, end - begin]]), self.sums[i : i + 1])
 
 
 class HistogramBuilder(ABC):
@@ -160,8 +106,7 @@ class HistogramBuilder(ABC):
             before, done = done, self._build_from(done, nodes, packed, where, to)
             if done == before:
                 n_bins = np.diff(self._bin_offsets[ranges - edges[0]])
-                begin, end = nodes.spans[done].tolist()
-                self._parts.make_room(ends[:, done], np.minimum((end - begin) * self._most_stored, n_bins) + 1)
+                self._parts.make_room(ends[:, done], np.minimum(nodes.size(done) * self._most_stored, n_bins) + 1)
         return self._parts.histograms(ends)
 
     @abstractmethod
@@ -208,15 +153,15 @@ class DenseBuilder(HistogramBuilder):
 
     def sum(self, node, packed):
         [[*sums, most_grad, most_hess]] = node.sums.tolist()
-        total, n_fit = Total(*sums), len(node.rows)
+        total, n_fit = Total(*sums), max(1, node.size(0))
         if total.needs_pairs:
-            fit = kernels.GRADS_FIT // (most_grad + 1), kernels.HESSES_FIT // (most_hess + 1)
-            n_fit = min(*fit, n_fit - 1)
+            n_fit = min(kernels.GRADS_FIT // (most_grad + 1), kernels.HESSES_FIT // (most_hess + 1))
         acc = self._accs.of(total.needs_pairs)[: self._n_bins << total.needs_pairs]
         acc.fill(0)
-        dense_kernels.build_dense(
-            self._cells, self._stride, self._bin_offsets, node.rows, packed, n_fit, self._wide, acc
-        )
+        for rows in node.parts(0):
+            dense_kernels.build_dense(
+                self._cells, self._stride, self._bin_offsets, rows, packed, total.needs_pairs, n_fit, self._wide, acc
+            )
         return NodeSums(acc, total)
 
     def share_out(self, k, nodes, packed, memory, used, splits, least, open_):
@@ -228,7 +173,7 @@ class DenseBuilder(HistogramBuilder):
         sums = self.sum(node, packed)
         fits = node_builds.extract_node(
             lived, 0, len(lived), ranges, ranges[0], self._bin_offsets, sums.acc, sums.pairs,
-            len(node.rows) * self._most_stored, first, *to,
+            node.size(0) * self._most_stored, first, *to,
         )  # fmt: skip
         return first + fits
 
@@ -254,10 +199,10 @@ class SparseBuilder(HistogramBuilder):
         return self._most
 
     def sum(self, node, packed):
-        indptr, bins, stride, *postings, _, rows, [[begin, end]], [sums], packed, values, acc = self._to_build(node, packed)
+        indptr, bins, stride, *postings, _, rows, [span], [sums], packed, values, acc = self._to_build(node, packed)
         total = Total(*sums[: len(Total._fields)].tolist())
         slots = acc[: (self._n_bins + 1) << total.needs_pairs]
-        node_builds.build_node(indptr, bins, stride, *postings, rows[begin:end], sums, packed, values, slots)
+        node_builds.build_node(indptr, bins, stride, *postings, rows, span, sums, packed, values, slots)
         self._dirty = acc
         return NodeSums(slots[: self._n_bins << total.needs_pairs], total)
 

@@ -1,16 +1,18 @@
-"""Knows which rows are in which node; does not know gains or messages."""
+"""Knows which rows are in which node, and what they come to; does not know gains or messages."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
+from psboost.boosting.histogram import Total
 from psboost.data.block import Members
 from psboost.kernels import members as kernels
-from psboost.kernels.splits import NODE
+from psboost.kernels import node_builds
 
 GROUP_ROWS = 1 << 17  # work on fewer is not worth waking up a thread
 ALL_ONES = np.uint64(2**64 - 1)
-_NO_ROWS = -1, 0, 0
 
 
 def n_words_of(n_rows: int) -> int:
@@ -25,120 +27,164 @@ def chunks_of(n_rows: int, n_threads: int) -> list[slice]:
     return [slice(*edge) for edge in zip(edges, edges[1:], strict=False)]
 
 
+def join_sums(of_chunks: Iterable[np.ndarray]) -> np.ndarray:
+    """int64 (n_nodes, kernels.node_builds.N_SUMS): what nodes come to, of whose rows each has a part; the first is lost."""
+    sums, *others = of_chunks
+    added, most = sums[:, : node_builds.MOST_GRAD], sums[:, node_builds.MOST_GRAD :]
+    for of_chunk in others:
+        added += of_chunk[:, : node_builds.MOST_GRAD]
+        np.maximum(most, of_chunk[:, node_builds.MOST_GRAD :], out=most)
+    return sums
+
+
+class NodeRows(NamedTuple):
+    """The rows of several nodes, and what they come to.
+
+    rows   int32: each node's ascend
+    spans  int64 (n_nodes, 2 for each chunk of all rows): where those of each chunk begin and end
+    sums   int64 (n_nodes, kernels.node_builds.N_SUMS)
+    """
+
+    rows: np.ndarray
+    spans: np.ndarray
+    sums: np.ndarray
+
+    @property
+    def totals(self) -> np.ndarray:
+        """int64 (n_nodes, 3): each node's Total."""
+        return self.sums[:, : len(Total._fields)]
+
+    def node(self, i: int) -> "NodeRows":
+        """That one alone."""
+        return NodeRows(self.rows, self.spans[i : i + 1], self.sums[i : i + 1])
+
+    def size(self, i: int) -> int:
+        """How many rows the node has."""
+        span = self.spans[i].tolist()
+        return sum(span[1::2]) - sum(span[::2])
+
+    def parts(self, i: int) -> list[np.ndarray]:
+        """The node's rows, of each chunk."""
+        span = self.spans[i].tolist()
+        return [self.rows[begin:end] for begin, end in zip(span[::2], span[1::2], strict=True)]
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Some of the rows, which a thread has to itself; its arrays are those of kernels.members."""
+
+    rows: slice
+    words: tuple[int, int]  # first, last
+    members: Members
+    spare: np.ndarray
+    room: np.ndarray
+
+    @staticmethod
+    def of(rows: slice, words: np.ndarray, lists: np.ndarray, n_nodes: int) -> "_Chunk":
+        """`words` and `lists` of all rows."""
+        ends = rows.start // 64, n_words_of(rows.stop)  # of its words
+        held = np.empty((n_nodes, kernels.N_HELD), np.int64)
+        members = Members(words, lists[2 * rows.start : 2 * rows.stop], held)
+        spare, room = np.empty(ends[1] - ends[0] + 1, np.int32), np.empty(kernels.FIRST_FREE + len(words), np.int64)
+        return _Chunk(rows, ends, members, spare, room)
+
+    def reset(self) -> None:
+        """All rows in the root, node 0."""
+        root = len(self.members.words) - 1
+        self.room[kernels.N_FREE], self.room[kernels.END_OF_LISTS] = root, 0
+        self.room[kernels.FIRST_FREE :] = np.arange(root + 1)  # the last one is not free
+        self.members.held[0] = root, 0, 0
+        self.members.words[root, slice(*self.words)] = ALL_ONES
+        if self.rows.stop % 64:
+            self.members.words[root, self.words[1] - 1] >>= np.uint64(-self.rows.stop % 64)
+
+    def grown(self, n_nodes: int) -> "_Chunk":
+        """With room for so many nodes."""
+        words, lists, held = self.members
+        if n_nodes <= len(held):
+            return self
+        grown = np.empty((2 * n_nodes, kernels.N_HELD), np.int64)
+        grown[: len(held)] = held
+        return _Chunk(self.rows, self.words, Members(words, lists, grown), self.spare, self.room)
+
+
 class RowPartition:
     """The rows of a row shard, the training rows first, by the leaf-to-be that they are in.
 
-    Those of a node are bits (Members.words), 64 of which go to its children at once; or a list, where that takes less
-    memory and time: in a node of no more rows than there are words. So at most 64 nodes are bits, whatever the tree's depth.
+    Each chunk of them, one for a thread, is by itself. The rows of a node are bits there (Members.words), 64 of which go to
+    its children at once; or a list, where that takes less memory and time: in a node of no more rows than there are words.
+    So fewer than 64 nodes are bits, whatever the tree's depth.
 
-        rows   [ 7 9 | 3 8 | ...         0 1 2 4 5 6 | ...       ]
-                 lists, up to n_rows      from n_rows on: rows of large nodes, listed anew by each level that builds them
+        lists  [ 7 9 | 3 8 | ...     0 1 2 4 5 6 | ...       ]      of a chunk
+                 of small nodes      in the second half: rows of large nodes, anew for each level that builds them
 
     When a small node is split, its list becomes its children's, in place.
 
+    listed       the training rows of the root or, split by split, of those children of the last splits whose histograms are
+                 built
     node_of_row  uint8 or int32 (n_rows): once `finish` was called
     """
 
     def __init__(
-        self, n_rows: int, n_train: int, max_depth: int, n_threads: int = 1, side_by_side: Callable[..., Iterable] = map
-    ):
-        """`side_by_side` is a `map`, as Worker takes it, that calls its function in n_threads threads."""
+        self, n_rows: int, n_train: int, max_depth: int, packed: np.ndarray, n_threads: int = 1,
+        side_by_side: Callable[..., Iterable] = map,
+    ):  # fmt: skip
+        """packed: each training row's grad and hess (kernels.packed_rows), when rows are split. `side_by_side` is a `map`,
+        as Worker takes it, that calls its function in n_threads threads."""
         self.node_of_row = np.zeros(n_rows, np.uint8 if 0 < max_depth <= 7 else np.int32)
-        self._n_rows, self._n_train, self._n_words = n_rows, n_train, n_words_of(n_rows)
-        chunks = chunks_of(n_rows, n_threads)
-        self._chunks = [(rows.start // 64, n_words_of(rows.stop)) for rows in chunks]
-        self._side_by_side = side_by_side
-        self._words = np.empty((2 * 64, self._n_words), np.uint64)  # of 64 nodes, and of the right children of as many
-        self._rows, self._all_rows = np.empty(2 * n_rows, np.int32), np.arange(n_train, dtype=np.int32)
-        self._spare = np.empty(self._n_words + 1, np.int32)
-        self._held = np.empty((64, kernels.N_HELD), np.int64)
-        self._room = np.empty(kernels.FIRST_FREE + len(self._words), np.int64)
-        self.reset()
+        self._n_train, self._packed, self._side_by_side = n_train, packed, side_by_side
+        words, self._lists = np.empty((kernels.N_PLACES, n_words_of(n_rows)), np.uint64), np.empty(2 * n_rows, np.int32)
+        self._chunks = [_Chunk.of(rows, words, self._lists, 64) for rows in chunks_of(n_rows, n_threads)]
+        self._all_rows = np.arange(n_train, dtype=np.int32)
 
-    def reset(self) -> None:
-        """All rows in the root, node 0."""
-        self._room[kernels.N_FREE], self._room[kernels.END_OF_LISTS] = len(self._words) - 1, 0
-        self._room[kernels.FIRST_FREE :] = np.arange(len(self._words))[::-1]  # the last one is not free: the root has it
-        self._held[0], self._n_nodes = (0, 0, 0), 1
-        root = self._words[0]
-        root.fill(ALL_ONES)
-        if self._n_rows % 64:
-            root[-1] >>= np.uint64(-self._n_rows % 64)
-        self._listed = self._all_rows, np.array([[0, self._n_train]])
+    def reset(self, sums: np.ndarray) -> None:
+        """All rows in the root, node 0; its training rows come to `sums` (int64, 1 x kernels.node_builds.N_SUMS)."""
+        self._n_nodes, self.listed = 1, NodeRows(self._all_rows, np.array([[0, self._n_train]]), sums)
+        for chunk in self._chunks:
+            chunk.reset()
 
-    @property
-    def members(self) -> Members:
-        """Which rows each node has."""
-        return Members(self._words, self._rows, self._held)
-
-    @property
-    def listed(self) -> tuple[np.ndarray, np.ndarray]:
-        """The training rows of the root or, split by split, of those children of the last splits whose histograms are built:
-        int32, and where each node's, which ascend, begin and end: int64 (n_nodes, 2)."""
-        return self._listed
+    def each(self, work: Callable[[slice, Members], None]) -> None:
+        """Calls `work` with the rows of each chunk, and where its nodes' are."""
+        list(self._side_by_side(lambda chunk: work(chunk.rows, chunk.members), self._chunks))
 
     def split(
-        self, splits: np.ndarray, bits: np.ndarray, *, last=False, fill: Callable[[slice], None] | None = None
+        self, splits: np.ndarray, bits: np.ndarray, *, last=False, fill: Callable[[slice, Members], None] | None = None
     ) -> None:
         """Moves the rows of split nodes to their children, which are numbered from the node count on.
 
         splits  int32 (n, N_SPLIT): kernels.splits, one or more
         bits    uint64: a bitvector of all the shard's rows
         last    whether the children are leaves
-        fill    called first, by chunks of rows: makes their bits, while `members` are as before
+        fill    called first, as by `each`: makes a chunk's bits
         """
-        first_child, held = self._n_nodes, self._make_room(2 * len(splits))
-        moves = np.empty((len(splits), kernels.N_FIELDS), np.int64)
-        n_large = kernels.plan_moves(splits, first_child, last, held, self._room, moves)
-        large, counts = moves[:n_large], np.empty((len(self._chunks), 2 * n_large), np.int64)
+        first_child = self._n_nodes
+        self._n_nodes += 2 * len(splits)
+        self._chunks = [chunk.grown(self._n_nodes) for chunk in self._chunks]
 
-        def fill_and_move(chunk: tuple[int, int], of_chunk: np.ndarray) -> None:
+        def move(chunk: _Chunk) -> tuple[np.ndarray, np.ndarray] | None:
             if fill is not None:
-                fill(slice(64 * chunk[0], min(64 * chunk[1], self._n_rows)))
+                fill(chunk.rows, chunk.members)
+            (words, lists, held), (first, end) = chunk.members, chunk.words
             if last:
-                kernels.number_members(large, *chunk, bits, self._words, self.node_of_row)
-            else:
-                kernels.split_members(large, *chunk, bits, self._words, of_chunk)
+                kernels.number_children(splits, first_child, first, end, bits, words, lists, held, self.node_of_row)
+                return None
+            spans, sums = np.empty((len(splits), 2), np.int64), np.empty((len(splits), node_builds.N_SUMS), np.int64)
+            kernels.split_rows(
+                splits, first_child, first, end, self._n_train, bits, words, lists, chunk.spare, held, chunk.room, spans
+            )
+            node_builds.sum_rows(lists, spans, self._packed, sums)
+            spans += 2 * chunk.rows.start
+            return spans, sums
 
-        list(self._side_by_side(fill_and_move, self._chunks, counts))
-        if last:
-            kernels.number_lists(moves[n_large:], bits, self._rows, self.node_of_row)
-            held[splits[:, NODE]] = held[first_child : self._n_nodes] = _NO_ROWS
-            return
-        lists = np.empty((len(self._chunks), 2 * n_large, kernels.N_LIST_FIELDS), np.int64)
-        in_a_row = lists.reshape(-1, kernels.N_LIST_FIELDS)
-        n_lists = kernels.settle(
-            splits, first_child, moves, n_large, counts, bits, self._n_train, self._rows, self._spare, held, self._room,
-            in_a_row,
-        )  # fmt: skip
-
-        def write(chunk: tuple[int, int], of_chunk: np.ndarray) -> None:
-            kernels.list_members(of_chunk[:n_lists], *chunk, self._words, self._rows)
-
-        if n_lists:
-            list(self._side_by_side(write, self._chunks, lists))
-        spans = np.empty((len(splits), 2), np.int64)
-        kernels.find_spans(splits, first_child, held, self._rows, self._n_train, in_a_row, len(self._chunks), spans)
-        self._listed = self._rows, spans
+        moved = list(self._side_by_side(move, self._chunks))
+        if not last:
+            spans, sums = zip(*moved, strict=True)
+            self.listed = NodeRows(self._lists, np.concatenate(spans, axis=1), join_sums(sums))
 
     def finish(self) -> None:
         """The tree is grown: what is left are leaves."""
-        moves = np.empty((self._n_nodes, kernels.N_FIELDS), np.int64)
-        n_large, n_small = kernels.plan_leaves(self._held, self._n_nodes, moves)
-        large, any_bits = moves[:n_large], self._words[0]
 
-        def number(chunk: tuple[int, int]) -> None:
-            kernels.number_members(large, *chunk, any_bits, self._words, self.node_of_row)
+        def number(chunk: _Chunk) -> None:
+            kernels.number_leaves(self._n_nodes, *chunk.words, *chunk.members, self.node_of_row)
 
-        if n_large:
-            list(self._side_by_side(number, self._chunks))
-        kernels.number_lists(moves[self._n_nodes - n_small :], any_bits, self._rows, self.node_of_row)
-
-    def _make_room(self, n_children: int) -> np.ndarray:
-        """`held` with so many nodes more."""
-        self._n_nodes += n_children
-        if self._n_nodes > len(self._held):
-            grown = np.empty((2 * self._n_nodes, kernels.N_HELD), np.int64)
-            grown[: len(self._held)] = self._held
-            self._held = grown
-        return self._held
+        list(self._side_by_side(number, self._chunks))

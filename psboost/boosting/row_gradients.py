@@ -6,9 +6,8 @@ from dataclasses import astuple
 
 import numpy as np
 
-from psboost.boosting.builders import join_sums
 from psboost.boosting.fixed_point import Steps, packed_rows, power_above
-from psboost.boosting.partition import chunks_of
+from psboost.boosting.partition import chunks_of, join_sums
 from psboost.kernels import node_builds
 from psboost.kernels import row_gradients as kernels
 

@@ -31,9 +31,9 @@ DENSE_FILL = 0.4  # where more of the cells are stored, going through all of the
 
 
 class Members(NamedTuple):
-    """Which rows each open node has: those of a large one are bits, of a small one a list.
+    """Which of a chunk of all rows each open node has: those of a large one are bits, of a small one a list.
 
-    words  uint64 (n_places, n_words): bit r % 64 of word r // 64 says whether row r is a member
+    words  uint64 (n_places, n_words), of all rows: bit r % 64 of word r // 64 says whether row r is a member
     rows   int32: those of the lists, ascending in each
     held   int64 (n_nodes, N_HELD): where the rows of each node are, as kernels.members has it
     """
@@ -79,7 +79,8 @@ class Block(ABC):
         return int(self.bin_offsets[-1])
 
     def clear_bits(self, leaving: Leaving, rows: slice, members: Members, bits: np.ndarray) -> None:
-        """Clears the bits of those of `rows`, in whole words, that leave the default children of their nodes.
+        """Clears the bits of those of `rows`, the chunk that `leaving` and `members` are of, in whole words, that leave the
+        default children of their nodes.
 
         bits  uint64: a bitvector of the block's rows  # OUT
         """
@@ -150,7 +151,7 @@ class DenseBlock(Block):
         dense_kernels.clear_bits_dense(self.columns, leaving, rows.start, rows.stop, words, bits)
 
     def _clear_bits_of_lists(self, leaving, rows, own, bits):
-        dense_kernels.clear_bits_of_lists_dense(self.columns, own, leaving, rows.start, rows.stop, bits)
+        dense_kernels.clear_bits_of_lists_dense(self.columns, own, leaving, bits)
 
 
 def build_block(

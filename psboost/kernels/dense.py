@@ -29,7 +29,7 @@ from psboost.kernels.compile import (
 )
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import prefetch
-from psboost.kernels.routing import OWN_FEATURE, OWN_FIRST, OWN_LAST, OWN_NAN, OWN_PLACE, own_part
+from psboost.kernels.routing import OWN_BEGIN, OWN_END, OWN_FEATURE, OWN_FIRST, OWN_LAST, OWN_NAN, OWN_PLACE
 from psboost.kernels.words import are_within, lowest_one
 
 # A constant: with a variable, a cell takes a third more time. Not 256: of features of a few bins, sums a multiple of 2 KiB
@@ -136,25 +136,25 @@ def _compiled_stride_and_line(cells, stride):
 
 @kernel(
     [
-        void(IN[code], int64, IN[int32], IN[int32], IN[width], int64, OUT[int64], OUT[int64])
+        void(IN[code], int64, IN[int32], IN[int32], IN[width], boolean, int64, OUT[int64], OUT[int64])
         for code in _CODES
         for width in WIDTHS
     ]
 )
-def build_dense(cells, stride, bin_offsets, rows, packed, n_fit, wide, acc):
+def build_dense(cells, stride, bin_offsets, rows, packed, pairs, n_fit, wide, acc):
     """acc[b] += packed[row] for every bin b that a row of `rows` holds (kernels.histograms says what slots and pairs are).
 
-    n_fit  so many rows' sums certainly fit one slot; with fewer than there are rows, acc is in pairs
+    pairs  whether acc is in pairs
+    n_fit  so many rows' sums certainly fit one slot
     wide   n_features * stride slots, all 0 before and after  # OUT
     """
     n_features, n_rows = uint64(len(bin_offsets) - 1), uint64(len(rows))
     width, per_line = _stride_and_line(cells, stride)
-    pairs = n_fit < len(rows)
     n_between = (n_features - _1) // per_line  # lines of a row's cells, between those of its first and its last
     if pairs and n_fit < _FEW:
         _add_pairs(cells, n_features, bin_offsets, rows, uint64(0), n_rows, packed, acc)
         return
-    for begin in range(uint64(0), n_rows, uint64(max(n_fit, 1))):
+    for begin in range(uint64(0), n_rows, uint64(n_fit)):
         end = min(begin + uint64(n_fit), n_rows)
         for i in range(begin, end):  # not in a function of its own: even inlined, it would take a third more time
             if i + _AHEAD < end:
@@ -207,13 +207,13 @@ def clear_bits_dense(columns, leaving, first_row, last_row, members, bits):
             bits[w] &= ~away
 
 
-@kernel([void(IN2[code], IN[int32], IN2[int64], int64, int64, OUT[uint64]) for code in _CODES])
-def clear_bits_of_lists_dense(columns, rows, lists, first_row, last_row, bits):
+@kernel([void(IN2[code], IN[int32], IN2[int64], OUT[uint64]) for code in _CODES])
+def clear_bits_of_lists_dense(columns, rows, lists, bits):
     """The same for those `rows` of each of `lists`, of `leaving` whose rows are a list."""
     for s in range(len(lists)):
         column = columns[lists[s, OWN_FEATURE]]
         begin, end, nan_bin = lists[s, OWN_FIRST], lists[s, OWN_LAST], lists[s, OWN_NAN]
-        low, high = own_part(lists[s], rows, first_row, last_row)
+        low, high = lists[s, OWN_BEGIN], lists[s, OWN_END]
         for i in range(uint64(low), uint64(high)):
             row = uint64(rows[i])
             bits[row >> _6] &= ~(_leaves(column, row, begin, end, nan_bin) << (row & _63))

@@ -153,6 +153,15 @@ def build_pairs(indptr, bins, rows, packed, acc):
 
 
 @inline
+def count_rows(span):
+    """How many rows lie from span[0] to span[1], span[2] to span[3] and so on."""
+    n_rows = int64(0)
+    for c in range(0, len(span), 2):
+        n_rows += span[c + 1] - span[c]
+    return n_rows
+
+
+@inline
 def _build_packed(indptr, bins, stride, n_stored, rows, packed, acc):
     """`build`, by what takes the least time; n_stored: how many bins all rows hold."""
     if stride > 0:
@@ -164,7 +173,7 @@ def _build_packed(indptr, bins, stride, n_stored, rows, packed, acc):
 
 
 @inline
-def _build_in_pieces(indptr, bins, stride, posting_offsets, rows, packed, n_fit, acc):
+def _build_in_pieces(indptr, bins, stride, posting_offsets, rows, span, packed, n_fit, acc):
     """Pairs, all 0, by packed slots, of so many rows at once as fit. Only bins of more rows need pairs before all are added
     up: bin b has no more than posting_offsets says. In 0.3 to 0.5 of build_pairs' time.
     """
@@ -177,14 +186,15 @@ def _build_in_pieces(indptr, bins, stride, posting_offsets, rows, packed, n_fit,
             frequent[n_frequent] = b
             n_frequent += 1
     slots = acc[: n_bins + 1]
-    for first in range(0, len(rows), n_fit):
-        piece = rows[first : first + n_fit]
-        _build_packed(indptr, bins, stride, posting_offsets[n_bins], piece, packed, slots)
-        for i in range(n_frequent):
-            grad, hess = read(slots, False, frequent[i])
-            sums[2 * i] += grad
-            sums[2 * i + 1] += hess
-            slots[frequent[i]] = 0
+    for c in range(0, len(span), 2):
+        for first in range(span[c], span[c + 1], n_fit):
+            piece = rows[first : min(first + n_fit, span[c + 1])]
+            _build_packed(indptr, bins, stride, posting_offsets[n_bins], piece, packed, slots)
+            for i in range(n_frequent):
+                grad, hess = read(slots, False, frequent[i])
+                sums[2 * i] += grad
+                sums[2 * i + 1] += hess
+                slots[frequent[i]] = 0
     slots[n_bins] = 0
     for b in range(n_bins, -1, -1):  # a slot is read before its pair, or one of more, takes its place
         grad, hess = read(slots, False, b)
@@ -195,23 +205,27 @@ def _build_in_pieces(indptr, bins, stride, posting_offsets, rows, packed, n_fit,
 
 @kernel(
     [
-        void(*held, int64, IN[int64], IN[int32], IN[width], boolean, int64, OUT[int64])
+        void(*held, int64, IN[int64], IN[int32], IN[int64], IN[width], boolean, int64, OUT[int64])
         for held in ROW_BINS
         for width in WIDTHS
     ]
 )
-def build_by_rows(indptr, bins, stride, posting_offsets, rows, packed, pairs, n_fit, acc):
-    """acc += what each of `rows` adds to each of its bins; acc is packed, or in pairs and all 0.
+def build_by_rows(indptr, bins, stride, posting_offsets, rows, span, packed, pairs, n_fit, acc):
+    """What a node's rows, rows[span[0] : span[1]] and so on, add to each of their bins, in acc, which was all 0.
 
     posting_offsets  its differences are how many rows hold each bin
     n_fit            what so many rows come to fits a packed slot
     """
-    if not pairs:
-        _build_packed(indptr, bins, stride, posting_offsets[-1], rows, packed, acc)
-    elif n_fit >= _LEAST_FIT and posting_offsets[-1] // max(1, len(indptr) - 1) * len(rows) >= len(posting_offsets):
-        _build_in_pieces(indptr, bins, stride, posting_offsets, rows, packed, n_fit, acc)
-    else:
-        build_pairs(indptr, bins, rows, packed, acc)
+    n_rows, n_stored, n_own = max(1, len(indptr) - 1), posting_offsets[-1], count_rows(span)
+    if pairs and n_fit >= _LEAST_FIT and n_stored // n_rows * n_own >= len(posting_offsets):
+        _build_in_pieces(indptr, bins, stride, posting_offsets, rows, span, packed, n_fit, acc)
+        return
+    for c in range(0, len(span), 2):
+        own = rows[span[c] : span[c + 1]]
+        if pairs:
+            build_pairs(indptr, bins, own, packed, acc)
+        else:
+            _build_packed(indptr, bins, stride, n_stored, own, packed, acc)
 
 
 @kernel([void(IN[int64], IN[int32], int64, IN[width], boolean, OUT[int64]) for width in WIDTHS])

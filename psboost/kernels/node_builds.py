@@ -12,7 +12,7 @@ They are written over ranges of features, each into a part of the same arrays:
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, uint8, uint64, void
 from psboost.kernels.fills import fill
-from psboost.kernels.histograms import GRADS_FIT, HESSES_FIT, build_by_rows, clear, mark_bins, read
+from psboost.kernels.histograms import GRADS_FIT, HESSES_FIT, build_by_rows, clear, count_rows, mark_bins, read
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
@@ -158,33 +158,36 @@ def prefers_bins(n_own, n_rows, n_stored, n_bins, stride):
 
 @kernel(
     [
-        int64(*held, *_POSTINGS, IN[int32], IN[int64], IN[width], OUT[width], OUT[int64])
+        int64(*held, *_POSTINGS, IN[int32], IN[int64], IN[int64], IN[width], OUT[width], OUT[int64])
         for held in ROW_BINS
         for width in WIDTHS
     ]
 )
-def build_node(indptr, row_bins, stride, posting_offsets, posting_rows, tilings, own, sums, packed, values, acc):
-    """The sums of a node's rows `own` over all bins; returns how many slots may be filled now, about.
+def build_node(indptr, row_bins, stride, posting_offsets, posting_rows, tilings, rows, span, sums, packed, values, acc):
+    """The sums of a node over all bins; returns how many slots may be filled now, about.
 
-    sums    what the rows come to (sum_rows), which says whether theirs are in pairs
+    span    where the node's `rows` begin and end, for each chunk of all rows
+    sums    what they come to (sum_rows), which says whether theirs are in pairs
     values  as build_nodes takes them
     acc     kernels.histograms, of the form that it has then: all 0  # OUT
     """
-    n_rows, n_stored, n_bins = len(indptr) - 1, len(posting_rows), len(posting_offsets) - 1
+    n_rows, n_stored, n_bins, n_own = len(indptr) - 1, len(posting_rows), len(posting_offsets) - 1, count_rows(span)
     pairs = needs_pairs(sums[SIZE], sums[HESS])
-    by_bins = prefers_bins(len(own), n_rows, n_stored, n_bins, stride)
+    by_bins = prefers_bins(n_own, n_rows, n_stored, n_bins, stride)
     n_fit = min(GRADS_FIT // (sums[MOST_GRAD] + 1), HESSES_FIT // (sums[MOST_HESS] + 1))  # rows, surely
-    if by_bins and len(own) == n_rows:
+    if by_bins and n_own == n_rows:
         build_by_tiles(posting_offsets, posting_rows, tilings, packed, pairs, acc)
     elif by_bins:
-        for row in own:
-            values[uint64(row)] = packed[uint64(row)]
+        for c in range(0, len(span), 2):
+            for row in rows[span[c] : span[c + 1]]:
+                values[uint64(row)] = packed[uint64(row)]
         build_by_tiles(posting_offsets, posting_rows, tilings, values, pairs, acc)
-        for row in own:
-            values[uint64(row)] = 0
+        for c in range(0, len(span), 2):
+            for row in rows[span[c] : span[c + 1]]:
+                values[uint64(row)] = 0
     else:
-        build_by_rows(indptr, row_bins, stride, posting_offsets, own, packed, pairs, n_fit, acc)
-    return n_bins if by_bins else len(own) * n_stored // max(1, n_rows)
+        build_by_rows(indptr, row_bins, stride, posting_offsets, rows, span, packed, pairs, n_fit, acc)
+    return n_bins if by_bins else n_own * n_stored // max(1, n_rows)
 
 
 @inline
@@ -220,7 +223,7 @@ def build_nodes(
     """Builds node i and all that follow from the rows or postings of a sparse block, and writes them down; returns the first
     for which there might be no room.
 
-    spans, sums  where each node's `rows` are, and what they come to (sum_rows)
+    spans, sums  of each node, as build_node takes them
     values       of all the block's rows, of which `packed` has the first: all 0, as they will be again  # OUT
     most_stored  how many bins a row has at most
     marks        a bit for each bin: all 0, as they will be again  # OUT
@@ -228,17 +231,17 @@ def build_nodes(
     """
     n_bins = int64(bin_offsets[-1])
     while i < len(spans):
-        own = rows[spans[i, 0] : spans[i, 1]]
-        if not _has_room(edges, first, bin_offsets, len(own) * most_stored, i, begins, ends):
+        if not _has_room(edges, first, bin_offsets, count_rows(spans[i]) * most_stored, i, begins, ends):
             return i
         pairs = needs_pairs(sums[i, SIZE], sums[i, HESS])
         slots = acc[: (n_bins + 1) << int64(pairs)]
         n_filled = build_node(
-            indptr, row_bins, stride, posting_offsets, posting_rows, tilings, own, sums[i], packed, values, slots
+            indptr, row_bins, stride, posting_offsets, posting_rows, tilings, rows, spans[i], sums[i], packed, values, slots
         )
         marked = 2 * n_filled < n_bins
         if marked:
-            mark_bins(indptr, row_bins, n_bins, own, marks)
+            for c in range(0, spans.shape[1], 2):
+                mark_bins(indptr, row_bins, n_bins, rows[spans[i, c] : spans[i, c + 1]], marks)
         low, end = offsets[positions[i] // 2], offsets[positions[i] // 2 + 1]
         _extract_node(
             features, low, end, edges, first, bin_offsets, slots, pairs, marks, marked, i, bins, grads, hesses, begins, ends
@@ -269,15 +272,15 @@ def share_nodes(
     parents' histograms out (kernels.open_nodes.add_sums); returns the split to go on with, or MISFIT."""
     n_bins = int64(bin_offsets[-1])
     for i in range(k, len(spans)):
-        own = rows[spans[i, 0] : spans[i, 1]]
         pairs = needs_pairs(sums[i, SIZE], sums[i, HESS])
         slots = acc[: (n_bins + 1) << int64(pairs)]
         n_filled = build_node(
-            indptr, row_bins, stride, posting_offsets, posting_rows, tilings, own, sums[i], packed, values, slots
+            indptr, row_bins, stride, posting_offsets, posting_rows, tilings, rows, spans[i], sums[i], packed, values, slots
         )
         done = add_sums(memory, used, parents, built_left, i, slots, sums[i], least, nodes)
         if 16 * n_filled < n_bins:
-            clear(indptr, row_bins, own, 1 + int64(pairs), slots)
+            for c in range(0, spans.shape[1], 2):
+                clear(indptr, row_bins, rows[spans[i, c] : spans[i, c + 1]], 1 + int64(pairs), slots)
         else:
             fill(slots, 0)
         if done != i + 1:

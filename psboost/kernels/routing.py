@@ -127,13 +127,6 @@ def clear_bits(posting_offsets, posting_rows, rows_ascend, bin_offsets, leaving,
 
 
 @inline
-def own_part(own, rows, first_row, last_row):
-    """Where those of a list are, which ascend, that are from first_row to last_row."""
-    low = first_from(first_row, rows, own[OWN_BEGIN], own[OWN_END])
-    return low, first_from(last_row, rows, low, own[OWN_END])
-
-
-@inline
 def _clear_of_list(indptr, bins, begin, end, other, rows, low, high, bits):
     """Clears the bits of those of rows[low:high] that have one of bins begin .. end, or bin `other`, by their own bins."""
     for i in range(uint64(low), uint64(high)):
@@ -166,7 +159,8 @@ def _clear_of_list(indptr, bins, begin, end, other, rows, low, high, bits):
 def clear_bits_of_lists(
     indptr, bins, posting_offsets, posting_rows, rows_ascend, bin_offsets, rows, lists, first_row, last_row, bits
 ):
-    """Clears the bits of those `rows` of each of `lists` from first_row to last_row that leave; a row's bins ascend.
+    """Clears the bits of those `rows` of each of `lists` that leave; all are from first_row to last_row, which are as
+    clear_bits takes them, and a row's bins ascend.
 
     By the rows of the bins (clear_bits) or, where these are many more than the list's, by the bins of the list's rows.
     """
@@ -179,8 +173,8 @@ def clear_bits_of_lists(
         n_posted = posting_offsets[end] - posting_offsets[begin] + _A_BIN * (end - begin)
         if other >= 0:
             n_posted += posting_offsets[other + 1] - posting_offsets[other]
-        low, high = own_part(lists[s], rows, first_row, last_row)
-        if n_posted > most * (lists[s, OWN_END] - lists[s, OWN_BEGIN]):
+        low, high = lists[s, OWN_BEGIN], lists[s, OWN_END]
+        if n_posted * (last_row - first_row) > most * (high - low) * n_rows:
             _clear_of_list(indptr, bins, begin, end, other, rows, low, high, bits)
             continue
         for i in range(uint64(low), uint64(high)):

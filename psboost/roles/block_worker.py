@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from psboost.boosting.builders import NodeRows
 from psboost.boosting.histogram import Histograms, Total
 from psboost.boosting.living import LivingFeatures
+from psboost.boosting.partition import NodeRows
 from psboost.boosting.split import best_of
 from psboost.boosting.twins import Elders, number_elders
 from psboost.data.block import NARROW_BINS, SparseBlock
@@ -91,16 +91,14 @@ class BlockWorker(Worker):
 
     def _propose(self, tree: int, level: int) -> None:
         """Builds the level's histograms and proposes each open node's best split (R = 1)."""
-        stage = partial(self.stage, share=1 / len(self._parts))
-        with self.stage("build"):
-            rows = self._rows_to_build(level)
+        stage, rows = partial(self.stage, share=1 / len(self._parts)), self._partition.listed
         proposals = best_of(self._all(lambda part: part.propose(rows, self._gradients.packed, stage), self._parts))
         self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(proposals)))
 
     def _send_histograms(self, tree: int, level: int, positions: np.ndarray) -> None:
         """Builds the level's histograms, at these positions among the open nodes, and sends each server its part."""
+        rows = self._partition.listed
         with self.stage("build"):
-            rows = self._rows_to_build(level)
             built = self._build_root(rows) if level == 0 and self._elders else self._build_all(rows, positions)
             twins = self._find_twins(built) if level == 0 and self._elders is None else [()] * len(built)
         encoded = iter(self._side_by_side(partial(self._encode, level), built, range(len(built))))

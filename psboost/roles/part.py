@@ -2,10 +2,11 @@
 
 import numpy as np
 
-from psboost.boosting.builders import HistogramBuilder, NodeRows
+from psboost.boosting.builders import HistogramBuilder
 from psboost.boosting.growth import feature_range
 from psboost.boosting.histogram import Histograms, NodeSums
 from psboost.boosting.living import LivingFeatures
+from psboost.boosting.partition import NodeRows
 from psboost.boosting.split import Proposals, SplitFinder, SplitRule, Splits
 from psboost.data.block import Leaving, Members, build_block
 from psboost.data.columns import AnyColumns, SortedColumns

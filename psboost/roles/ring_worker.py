@@ -122,8 +122,7 @@ class RingWorker(Worker):
     def _sum_all(self, level: int) -> np.ndarray:
         """Starts a level with the own rows' sums of the nodes to build in all bins; returns their totals, float64
         (n_nodes, 2)."""
-        with self.stage("build"):
-            rows = self._rows_to_build(level)
+        rows = self._partition.listed
         self._sums.start(len(rows.spans))
 
         def add_up(part: Part) -> None:
@@ -143,8 +142,8 @@ class RingWorker(Worker):
             (search.finder.living.from_(search.first), list(pair))
             for search, pair in zip(self._searches, pairwise(edges), strict=True)
         ]
+        rows = self._partition.listed
         with self.stage("build"):
-            rows = self._rows_to_build(level)
             built = self._build(rows, positions, shares)
         with self.stage("encode"):
             self._sums.start(Histograms.join(built, self._bin_offsets[edges[:-1]].tolist()), self._all)

@@ -6,17 +6,16 @@ from functools import partial
 
 import numpy as np
 
-from psboost.boosting.builders import NodeRows
 from psboost.boosting.fixed_point import Steps, hesses_of, round_gradients, rounding_key
 from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.losses import Bounds
-from psboost.boosting.partition import ALL_ONES, RowPartition, chunks_of, n_words_of
+from psboost.boosting.partition import ALL_ONES, NodeRows, RowPartition, n_words_of
 from psboost.boosting.row_gradients import RowGradients
 from psboost.boosting.split import SplitRule
 from psboost.data import zeros
-from psboost.data.block import bin_offsets_of
+from psboost.data.block import Members, bin_offsets_of
 from psboost.data.columns import AnyColumns, SortedColumns, join_columns, sort_columns, stack_columns
 from psboost.data.cut_points import CutPoints
 from psboost.data.rows import Counts, Held
@@ -208,7 +207,7 @@ class Worker(Role):
             job.n_threads, self._side_by_side,
         )  # fmt: skip
         self._partition = RowPartition(
-            self._n_rows, self._n_train, job.parameters.max_depth, job.n_threads, self._side_by_side
+            self._n_rows, self._n_train, job.parameters.max_depth, self._gradients.packed, job.n_threads, self._side_by_side
         )
 
     def _all(self, function, *items) -> list:
@@ -237,8 +236,8 @@ class Worker(Role):
             self._bounds = Bounds(start.max_grad, start.max_hess)
         steps = job.steps(self._bounds, self._n_rows_of_all)
         with self.stage("gradients"):
-            self._root_sums = self._gradients.round(steps, rounding_key(job.seed, tree), self._row_offset)
-        self._partition.reset()
+            sums = self._gradients.round(steps, rounding_key(job.seed, tree), self._row_offset)
+        self._partition.reset(sums)
         return steps
 
     def _grow(self, tree: int):
@@ -270,13 +269,6 @@ class Worker(Role):
             is_leaf[nodes] = False
         yield from self._close(tree, np.flatnonzero(is_leaf), steps)
 
-    def _rows_to_build(self, level: int) -> NodeRows:
-        """Those of the nodes whose histograms are built."""
-        rows, spans = self._partition.listed
-        if level == 0:
-            return NodeRows(rows, spans, self._root_sums)
-        return NodeRows.of(rows, spans, self._gradients.packed, self._job.n_threads, self._side_by_side)
-
     def _build(
         self, nodes: NodeRows, positions: np.ndarray, shares: list[tuple[LivingFeatures, list[int]]]
     ) -> list[Histograms]:
@@ -299,7 +291,7 @@ class Worker(Role):
             return bits, make
         owners = set(splits.fields[:, SHARD].tolist())
         with self.stage("route"):
-            self._all(make, chunks_of(self._n_rows, self._job.n_threads))
+            self._partition.each(make)
         if self._c in owners:
             with self.stage("encode"):
                 form, packed = pack_bitvector(bits, self._n_rows)
@@ -313,16 +305,15 @@ class Worker(Role):
                 bits &= unpack_bitvector(message.form, message.bits, self._n_rows)
         return bits, None
 
-    def _bits(self, splits: AnySplits) -> tuple[np.ndarray, Callable[[slice], None]]:
-        """Room for a bitvector, the same each time, and what makes the bits of rows, in whole words: 0 where one of the
-        worker's own splits sends the row away from its node's default child, else 1."""
-        bits, members = self._bitvector, self._partition.members
-        leaving = [part.leaving(splits, members) for part in self._parts]
+    def _bits(self, splits: AnySplits) -> tuple[np.ndarray, Callable[[slice, Members], None]]:
+        """Room for a bitvector, the same each time, and what makes the bits of rows, in whole words, by where their nodes'
+        rows are: 0 where one of the worker's own splits sends the row away from its node's default child, else 1."""
+        bits = self._bitvector
 
-        def make(rows: slice) -> None:
+        def make(rows: slice, members: Members) -> None:
             bits[rows.start // 64 : n_words_of(rows.stop)] = ALL_ONES
-            for part, of_part in zip(self._parts, leaving, strict=True):
-                part.block.clear_bits(of_part, rows, members, bits)
+            for part in self._parts:
+                part.block.clear_bits(part.leaving(splits, members), rows, members, bits)
 
         return bits, make
 

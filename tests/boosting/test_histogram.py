@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psboost.boosting.builders import DenseBuilder, NodeRows, SparseBuilder
+from psboost.boosting.builders import DenseBuilder, SparseBuilder
 from psboost.boosting.fixed_point import packed_rows
 from psboost.boosting.histogram import HistogramMerger, Histograms, Total
 from psboost.boosting.living import LivingFeatures
+from psboost.boosting.partition import NodeRows, join_sums
 from psboost.data.block import tilings_of
 from psboost.errors import ProtocolError
+from psboost.kernels.node_builds import N_SUMS, sum_rows
 from psboost.kernels.node_histograms import NodeHistogram
 from psboost.kernels.open_nodes import UNKNOWN
 from tests.naive import gradients as naive_gradients
@@ -86,10 +88,18 @@ def in_turn(living):
     return 2 * np.arange(len(living)), LivingFeatures.of_parents([*living, ALL[:0]])
 
 
-def node_rows(which, packed):
-    ends = np.cumsum([0, *map(len, which)])
-    rows = np.concatenate([np.empty(0, np.int32), *which]).astype(np.int32)
-    return NodeRows.of(rows, np.stack([ends[:-1], ends[1:]], axis=1), packed)
+def node_rows(which, packed, n_chunks=1):
+    """Their rows chunk by chunk, as RowPartition lists them."""
+    rows, spans, of_chunks = [], np.empty((len(which), 2 * n_chunks), np.int64), []
+    for c in range(n_chunks):
+        for i, own in enumerate(which):
+            spans[i, 2 * c] = len(rows)
+            rows += np.array_split(own, n_chunks)[c].tolist()
+            spans[i, 2 * c + 1] = len(rows)
+    for c in range(n_chunks):
+        of_chunks.append(np.empty((len(which), N_SUMS), np.int64))
+        sum_rows(np.array(rows, np.int32), spans[:, 2 * c : 2 * c + 2].copy(), packed, of_chunks[-1])
+    return NodeRows(np.array(rows, np.int32), spans, join_sums(of_chunks))
 
 
 def totals_of(which, values):
@@ -123,9 +133,9 @@ def dicts(histograms):
 @quick
 @given(
     st.integers(0, 2**32), st.integers(0, 40), st.sampled_from([8, 16, 32]), st.integers(1, 4),
-    st.sampled_from([builder, padded_builder, lambda rows: dense_builder(rows, np.uint8), wide_builder]),
+    st.sampled_from([builder, padded_builder, lambda rows: dense_builder(rows, np.uint8), wide_builder]), st.integers(1, 3),
 )  # fmt: skip
-def test_nodes_built_on_every_path(seed, n_rows, grad_bits, n_nodes, make):
+def test_nodes_built_on_every_path(seed, n_rows, grad_bits, n_nodes, make, n_chunks):
     rows, values = make_block(seed, n_rows, grad_bits)
     rng = np.random.default_rng(seed)
     node_of_row = rng.integers(0, n_nodes, n_rows)
@@ -141,7 +151,7 @@ def test_nodes_built_on_every_path(seed, n_rows, grad_bits, n_nodes, make):
     one = make(rows)
     for first, cut in ((0, 5), (0, 2), (3, 3)):  # the accumulators are clean again after a call
         packed = pack(values, grad_bits)
-        nodes = node_rows(members, packed)
+        nodes = node_rows(members, packed, n_chunks)
         lived = in_turn([f + np.int32(first) for f in living])
         parts, totals = one.build(nodes, *lived, [first, first + cut, first + 5], packed), nodes.totals
         begin = int(BIN_OFFSETS[cut])

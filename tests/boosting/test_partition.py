@@ -7,6 +7,7 @@ from psboost.boosting import partition as module
 from psboost.boosting.partition import RowPartition, chunks_of
 from psboost.cluster.threads import side_by_side
 from psboost.kernels import members as kernels
+from psboost.kernels import node_builds
 from psboost.kernels.splits import BUILD_LEFT, N_SPLIT, NODE, UNSTORED_LEFT
 from tests.naive import routing as naive
 
@@ -35,9 +36,10 @@ def check_splits(rng, max_depth, n_threads, threads):
     """Returns how many of the nodes that were split were large."""
     n_train, n_eval, n_levels = rng.integers(0, [400, 90, 6])
     n_rows, n_large = n_train + n_eval, 0
-    partition = RowPartition(n_rows, n_train, max_depth, n_threads, threads)
+    packed = ((rng.integers(-(2**15), 2**15, n_train) << 32) + rng.integers(0, 2**16, n_train)).astype(np.int64)
+    partition = RowPartition(n_rows, n_train, max_depth, packed, n_threads, threads)
     for _ in range(2):
-        partition.reset()
+        partition.reset(np.zeros((1, node_builds.N_SUMS), np.int64))
         assert rows_listed(partition) == [list(range(n_train))]
         members, n_nodes = {0: list(range(n_rows))}, 1
         for level in range(n_levels):
@@ -46,7 +48,7 @@ def check_splits(rng, max_depth, n_threads, threads):
                 continue
             children = [(node, n_nodes + 2 * i, n_nodes + 2 * i + 1) for i, node in enumerate(nodes)]
             n_nodes += 2 * len(nodes)
-            n_large += sum(partition.members.held[node, kernels.PLACE] >= 0 for node in nodes)
+            n_large += sum(held_as_bits(partition, node) for node in nodes)
             bits, left_bits = rng.random(n_rows) < rng.choice([0, 0.5, 1]), rng.integers(0, 2, len(nodes)).tolist()
             build_left = rng.integers(0, 2, len(nodes)).tolist()
             words, last = np.array(naive.to_words(bits), np.uint64), level == n_levels - 1
@@ -57,7 +59,11 @@ def check_splits(rng, max_depth, n_threads, threads):
                 continue
             listed = [left if is_left else right for (_, left, right), is_left in zip(children, build_left, strict=True)]
             assert rows_listed(partition) == [[row for row in members[node] if row < n_train] for node in listed]
-            assert members == {node: rows_of(partition.members, node, n_rows) for node in members}
+            for sums, rows in zip(partition.listed.sums.tolist(), rows_listed(partition), strict=True):
+                grads, hesses = packed[rows] >> 32, packed[rows] & 0xFFFFFFFF
+                most = np.abs(grads).max(initial=0), hesses.max(initial=0)
+                assert sums == [grads.sum(), hesses.sum(), np.abs(grads).sum(), *most]
+            assert members == {node: rows_of(partition, node) for node in members}
         partition.finish()
         for node, rows in members.items():
             assert (partition.node_of_row[rows] == node).all()
@@ -71,27 +77,46 @@ def splits_of(nodes, left_bits, build_left):
 
 
 def rows_listed(partition):
-    rows, spans = partition.listed
-    return [rows[begin:end].tolist() for begin, end in spans.tolist()]
+    listed = partition.listed
+    nodes = [sum((part.tolist() for part in listed.parts(i)), []) for i in range(len(listed.spans))]
+    assert [listed.size(i) for i in range(len(nodes))] == [*map(len, nodes)]
+    return nodes
 
 
-def rows_of(members, node, n_rows):
-    place, begin, end = members.held[node].tolist()
-    if place < 0:
-        return members.rows[begin:end].tolist()
-    return [row for row in range(n_rows) if int(members.words[place, row // 64]) >> row % 64 & 1]
+def chunks_held(partition):
+    """The rows of each chunk, and where its nodes' are."""
+    held = []
+    partition.each(lambda rows, members: held.append((rows, members)))
+    return sorted(held, key=lambda chunk: chunk[0].start)
+
+
+def held_as_bits(partition, node):
+    """In how many chunks."""
+    return sum(int(members.held[node, kernels.PLACE] >= 0) for _, members in chunks_held(partition))
+
+
+def rows_of(partition, node):
+    found = []
+    for rows, members in chunks_held(partition):
+        place, begin, end = members.held[node].tolist()
+        if place < 0:
+            found += members.rows[begin:end].tolist()
+        else:
+            found += [row for row in range(rows.start, rows.stop) if int(members.words[place, row // 64]) >> row % 64 & 1]
+    return found
 
 
 def test_no_tree_has_more_nodes_held_as_bits_than_there_are_places():
     n_rows = 64 * 64 + 1
-    partition = RowPartition(n_rows, n_rows, 0)
+    partition = RowPartition(n_rows, n_rows, 0, np.zeros(n_rows, np.int64))
+    partition.reset(np.zeros((1, node_builds.N_SUMS), np.int64))
     nodes, n_nodes = [0], 1
     for level in range(12):
         bits = [row >> level & 1 for row in range(n_rows)]
         partition.split(splits_of(nodes, 1, 0), np.array(naive.to_words(bits), np.uint64))
         nodes, n_nodes = list(range(n_nodes, n_nodes + 2 * len(nodes))), n_nodes + 2 * len(nodes)
-        places = partition.members.held[nodes, kernels.PLACE]
-        assert sum(places >= 0) <= 64
-    assert all(places < 0)
+        n_large = sum(held_as_bits(partition, node) for node in nodes)
+        assert n_large < kernels.N_PLACES
+    assert n_large == 0
     partition.finish()
     assert sorted(np.bincount(partition.node_of_row)[nodes].tolist()) == [1] * 4095 + [2]

@@ -71,7 +71,8 @@ def test_build_padded(benchmark, data, pairs):
     bins = np.ascontiguousarray(data.bins.reshape(N_ROWS, STORED)[:, :16]).reshape(-1)
     acc = np.zeros((1 + pairs) * (data.n_bins + 1), np.int64)
     rows = np.arange(0, 16 * N_ROWS + 1, 16), bins, 16
-    benchmark(histograms.build_by_rows, *rows, data.posting_offsets, data.rows, data.packed, pairs, 4096, acc)
+    span = np.array([0, len(data.rows)])
+    benchmark(histograms.build_by_rows, *rows, data.posting_offsets, data.rows, span, data.packed, pairs, 4096, acc)
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["packed", "pairs"])
@@ -115,19 +116,22 @@ def test_find_split(benchmark, data):
     assert found == 1
 
 
-def test_split_members(benchmark):
-    n_words = N_ROWS // 64
-    bits = np.random.default_rng(2).integers(0, 2**63, n_words, np.int64).view(np.uint64)
-    words = np.full((2, n_words), 2**64 - 1, np.uint64)
-    moves, counts = np.array([[0, 1, 1, 1, 2]], np.int64), np.empty(2, np.int64)
-    benchmark(members.split_members, moves, 0, n_words, bits, words, counts)
+@pytest.mark.parametrize("share", [1.0, 0.03])
+def test_split_rows(benchmark, share):
+    """A node of that share of the rows, half of which go left; the left child is built."""
+    rng, n_words = np.random.default_rng(2), N_ROWS // 64
+    bits = rng.integers(0, 2**63, n_words, np.int64).view(np.uint64)
+    own = np.packbits(rng.random(64 * n_words) < share, bitorder="little").view(np.uint64)
+    split = np.zeros((1, splits.N_SPLIT), np.int32)
+    split[0, splits.BUILD_LEFT] = 1
+    lists, spare, spans = np.empty(2 * N_ROWS, np.int32), np.empty(n_words + 1, np.int32), np.empty((1, 2), np.int64)
 
+    def setup():
+        held, room = np.zeros((3, members.N_HELD), np.int64), np.array([1, 0, 1, 0])
+        words = np.stack([own, own])
+        return (split, 1, 0, n_words, N_ROWS, bits, words, lists, spare, held, room, spans), {}
 
-@pytest.mark.parametrize("share", [0.5, 0.03])
-def test_list_members(benchmark, share):
-    mine = np.random.default_rng(2).random(N_ROWS // 64 * 64) < share
-    words, rows = np.packbits(mine, bitorder="little").view(np.uint64)[None], np.empty(np.count_nonzero(mine), np.int32)
-    benchmark(lambda: members.list_members(np.array([[0, N_ROWS, 0, len(rows)]]), 0, N_ROWS // 64, words, rows))
+    benchmark.pedantic(members.split_rows, setup=setup, rounds=50)
 
 
 @pytest.mark.parametrize("way", ["encode", "decode"])

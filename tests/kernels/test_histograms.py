@@ -108,7 +108,8 @@ def test_pairs_are_made_of_packed_sums_of_some_thousand_rows(held, most, n_fit, 
     indptr = np.arange(0, bins.size + 1, bins.shape[1])
     offsets = np.concatenate(([0], np.cumsum(np.bincount(rows.reshape(-1), minlength=n_bins))))
     acc = np.zeros(2 * (n_bins + 1), np.int64)
-    histograms.build_by_rows(indptr, bins.reshape(-1).copy(), stride, offsets, own, packed, True, n_fit, acc)
+    span = np.array([0, 10_001, 10_001, len(own)])  # of two chunks
+    histograms.build_by_rows(indptr, bins.reshape(-1).copy(), stride, offsets, own, span, packed, True, n_fit, acc)
     np.testing.assert_array_equal(acc[:-2].reshape(-1, 2), expected)
 
 

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psboost.kernels import members
+from psboost.kernels.splits import BUILD_LEFT, N_SPLIT, NODE, UNSTORED_LEFT
 from tests.naive import routing as naive
 from tests.plain import both_ways
 from tests.shards import edges_of, members_of, shards, words_of
@@ -14,69 +15,88 @@ WAYS = pytest.mark.parametrize("kernels", both_ways(members), ids=["compiled", "
 quick = settings(max_examples=60, deadline=None)
 
 
+def splits_of(*splits):
+    """Of (node, whether its bit 1 is that of those that go left, whether the left child is built)."""
+    fields = np.zeros((len(splits), N_SPLIT), np.int32)
+    fields[:, [NODE, UNSTORED_LEFT, BUILD_LEFT]] = splits
+    return fields
+
+
+@WAYS
+@quick
+@given(shards(), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 400))
+def test_bits_are_split_listed_and_numbered(kernels, shard, left_bit, build_left, in_parts, n_train):
+    """Node 0 of a chunk at place 1; another one is at place 0, place 2 is free, and a list of three rows is there."""
+    node_of_row, bits, _ = shard
+    n_rows, words, expected = len(bits), words_of(bits), list(node_of_row)
+    places, splits = members_of(node_of_row, [4, 3]), splits_of((0, left_bit, build_left))
+    numbers, of_leaves = np.array(node_of_row, np.int32), np.array(node_of_row, np.int32)
+    for first_row, last_row in edges_of(n_rows, in_parts):
+        first, last = first_row // 64, (last_row + 63) // 64
+        own = [row for row in range(first_row, last_row) if node_of_row[row] == 3]
+        children = naive.partition(own, bits, left_bit)
+        for child, of_child in enumerate(children, 1):
+            for row in of_child:
+                expected[row] = child
+        held = np.full((3, members.N_HELD), -5)
+        held[0] = 1, 0, 0
+        lists, spare = np.full(2 * (last_row - first_row + 3), -7, np.int32), np.empty(last - first + 1, np.int32)
+        again = held.copy()
+        kernels.number_children(splits, 1, first, last, words, places, lists, again, numbers)
+        assert again.tolist() == [[-1, 0, 0]] * 3
+        room, spans, others = np.array([1, 3, 2, 77]), np.empty((1, 2), np.int64), places[0].tolist()
+        kernels.split_rows(splits, 1, first, last, n_train, words, places, lists, spare, held, room, spans)
+        small = [child for child in children if len(child) <= last - first]
+        assert room[: members.FIRST_FREE].tolist() == [len(small), 3 + sum(map(len, small))]
+        assert held[0].tolist() == [-1, 0, 0] and places[0].tolist() == others
+        for child, (place, begin, end) in zip(children, held[1:].tolist(), strict=True):
+            assert (place < 0) == (len(child) <= last - first)
+            if place < 0:
+                assert lists[begin:end].tolist() == child
+            else:
+                of_child = words_of([row in child for row in range(n_rows)])
+                assert places[place, first:last].tolist() == of_child[first:last].tolist()
+        [[begin, end]], built = spans.tolist(), children[0 if build_left else 1]
+        assert lists[begin:end].tolist() == [row for row in built if row < n_train]
+        assert begin >= len(lists) // 2 or len(built) <= last - first
+        assert lists[:3].tolist() == [-7] * 3
+        kernels.number_leaves(3, first, last, places, lists, held, of_leaves)
+    assert numbers.tolist() == of_leaves.tolist() == expected
+
+
 @WAYS
 @quick
 @given(shards(), st.booleans(), st.booleans(), st.integers(0, 400))
-def test_bits_are_split_listed_and_numbered(kernels, shard, default_is_left, in_parts, n_train):
-    node_of_row, bits, _ = shard
-    n_rows, words = len(bits), words_of(bits)
-    rows = [row for row, node in enumerate(node_of_row) if node == 3]
-    left, right = naive.partition(rows, bits, default_is_left)
-    held = members_of(node_of_row, [4, 3])
-    others = held[0].copy()
-    splits = np.array([[1, 2, default_is_left, 11, 12]], np.int64)
-    parts = [(first // 64, (last + 63) // 64) for first, last in edges_of(n_rows, in_parts)]
-    numbers = np.array(node_of_row, np.int32)
-    counts, listed, n_listed = np.zeros((len(parts), 2), np.int64), np.full(n_rows, -1, np.int32), 0
-    for part, of_part in zip(parts, counts, strict=True):
-        kernels.number_members(splits, *part, words, held, numbers)
-        kernels.split_members(splits, *part, words, held, of_part)
-        n_left = int(of_part[0])
-        lists = np.array([[1, n_train, n_listed, n_listed + n_left]], np.int64)
-        kernels.list_members(lists, *part, held, listed)
-        assert n_listed <= lists[0, kernels.LIST_END] <= n_listed + n_left
-        n_listed = int(lists[0, kernels.LIST_END])
-    of_children = [words_of([row in child for row in range(n_rows)]).tolist() for child in (left, right)]
-    assert held.tolist() == [others.tolist(), *of_children]
-    assert counts.sum(axis=0).tolist() == [len(left), len(right)]
-    assert listed[:n_listed].tolist() == [row for row in left if row < n_train]
-    assert listed[len(left) :].tolist() == [-1] * (n_rows - len(left))
-    expected = [11 if r in left else 12 if r in right else node for r, node in enumerate(node_of_row)]
-    assert numbers.tolist() == expected
-
-
-@WAYS
-@quick
-@given(shards(), st.booleans())
-def test_lists_are_split_and_numbered(kernels, shard, default_is_left):
+def test_lists_are_split_and_numbered(kernels, shard, left_bit, build_left, n_train):
     """Two lists, with other numbers before, between and behind them."""
     node_of_row, bits, own = shard
     others = [row for row in range(len(bits)) if row not in own]
-    ways = [(own, default_is_left), (others, not default_is_left)]
-    rows = np.array([-7, *own, -8, -9, *others, -7], np.int32)
+    ways = [(own, left_bit), (others, not left_bit)]
+    rows = np.array([-7, *own, -8, -9, *others, -7] + [-6] * (len(bits) + 4), np.int32)
     begins = [1, 3 + len(own)]
-    held = np.full((8, members.N_HELD), -5)
+    held = np.full((6, members.N_HELD), -5)
     held[:2] = [[-1, at, at + len(of)] for at, (of, _) in zip(begins, ways, strict=True)]
-    splits = np.array([[k, 0, 0, 0, 0, way[1], 1] for k, way in enumerate(ways)], np.int32)
-    moves, room, words = np.empty((2, members.N_FIELDS), np.int64), np.array([0, 7]), words_of(bits)
-    numbers, spans = np.array(node_of_row, np.int32), np.empty((2, 2), np.int64)
-    assert kernels.plan_moves(splits, 4, False, held, room, moves) == 0
-    kernels.number_lists(moves, words, rows, numbers)
-    nothing, spare = np.empty((1, 0), np.int64), np.empty(len(bits) + 1, np.int32)
-    lists = np.empty((0, members.N_LIST_FIELDS), np.int64)
-    assert kernels.settle(splits, 4, moves, 0, nothing, words, len(bits), rows, spare, held, room, lists) == 0
-    kernels.find_spans(splits, 4, held, rows, len(bits), lists, 1, spans)
+    splits = splits_of(*((k, way[1], build_left) for k, way in enumerate(ways)))
+    room, words, n_words = np.array([0, 7]), words_of(bits), (len(bits) + 63) // 64
+    numbers, spans, places = np.array(node_of_row, np.int32), np.empty((2, 2), np.int64), np.empty((1, n_words), np.uint64)
+    again = held.copy()
+    kernels.number_children(splits, 2, 0, n_words, words, places, rows, again, numbers)
+    assert again.tolist() == [[-1, 0, 0]] * 6
+    spare = np.empty(len(bits) + 1, np.int32)
+    kernels.split_rows(splits, 2, 0, n_words, n_train, words, places, rows, spare, held, room, spans)
     expected, parts = list(node_of_row), []
-    for k, (of, left_bit) in enumerate(ways):
-        parts.append(naive.partition(of, bits, left_bit))
-        for child, part in zip((4 + 2 * k, 5 + 2 * k), parts[-1], strict=True):
+    for k, (of, bit) in enumerate(ways):
+        parts.append(naive.partition(of, bits, bit))
+        for child, part in zip((2 + 2 * k, 3 + 2 * k), parts[-1], strict=True):
             for row in part:
                 expected[row] = child
     assert numbers.tolist() == expected
-    assert rows.tolist() == [-7, *parts[0][0], *parts[0][1], -8, -9, *parts[1][0], *parts[1][1], -7]
+    behind = [-7] + [-6] * (len(bits) + 4)
+    assert rows.tolist() == [-7, *parts[0][0], *parts[0][1], -8, -9, *parts[1][0], *parts[1][1], *behind]
     middles = [at + len(left) for at, (left, _) in zip(begins, parts, strict=True)]
     ends = [at + len(of) for at, (of, _) in zip(begins, ways, strict=True)]
     assert held[:2].tolist() == [[-1, 0, 0]] * 2 and room.tolist() == [0, 7]
     cuts = zip(begins, middles, ends, strict=True)
-    assert held[4:].tolist() == [[-1, *span] for a, b, c in cuts for span in ((a, b), (b, c))]
-    assert spans.tolist() == [list(pair) for pair in zip(begins, middles, strict=True)]
+    assert held[2:].tolist() == [[-1, *span] for a, b, c in cuts for span in ((a, b), (b, c))]
+    for (begin, end), children in zip(spans.tolist(), parts, strict=True):
+        assert rows[begin:end].tolist() == [row for row in children[0 if build_left else 1] if row < n_train]

@@ -142,11 +142,12 @@ def test_a_node_is_built_by_bins_where_their_slots_are_far_and_many_rows_its_own
     own = np.sort(rng.choice(n_rows, n_own, replace=False)).astype(np.int32)
     sums = np.empty((1, node_builds.N_SUMS), np.int64)
     node_builds.sum_rows(own, np.array([[0, n_own]]), block.packed, sums)
+    span = np.array([0, n_own // 3, n_own // 3, n_own])  # of two chunks
     assert needs_pairs(*sums[0, [node_builds.SIZE, node_builds.HESS]].tolist()) == pairs
     acc, spare = np.zeros((n_bins + 1) << pairs, np.int64), np.zeros(n_rows, np.int64)
     tilings = tilings_of(block.posting_offsets, block.posting_rows, n_rows, True, [(8, 1), (16, 1)])
     n_filled = node_builds.build_node(
-        block.indptr, block.bins, block.stride, block.posting_offsets, block.posting_rows, tilings, own, sums[0],
+        block.indptr, block.bins, block.stride, block.posting_offsets, block.posting_rows, tilings, own, span, sums[0],
         block.packed, spare, acc,
     )  # fmt: skip
     assert (n_filled == n_bins) == by_bins and not spare.any()

@@ -111,7 +111,7 @@ def test_clear_bits_dense(kernels, shard, dtype, bins, other, highest, in_parts)
     of_members, of_rows = words_of(bits), words_of(bits)
     for part in edges_of(n_rows, in_parts):
         kernels.clear_bits_dense(columns, leaving, *part, members, of_members)
-        kernels.clear_bits_of_lists_dense(columns, rows, lists[1:], *part, of_rows)
+    kernels.clear_bits_of_lists_dense(columns, rows, lists[1:], of_rows)
     leave = [row for row, cell in enumerate(column.tolist()) if bins[0] <= cell < bins[1] or cell == other]
     assert of_members.tolist() == naive.to_words(naive.clear_bits(leave, node_of_row, 3, bits))
     assert of_rows.tolist() == naive.to_words(naive.clear_bits(set(leave) & set(own), [0] * n_rows, 0, bits))
