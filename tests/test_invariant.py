@@ -203,6 +203,7 @@ def test_features_of_a_thread_in_two_parts(grid, threads, tmp_path, monkeypatch)
     arguments = problem(n_rows=400) | {"num_boost_round": 3, "transport": "memory"}
     first = psboost.train(**arguments)
     whole, n_bins = saved(first, tmp_path), int(first.bin_mapper.offsets[-1])
+    monkeypatch.setattr(block_worker, "STRIDES", (0,))  # rows are not short
     monkeypatch.setattr(block_worker, "NARROW_BINS", 2 * n_bins // (3 * grid[1] * threads))
     made = []
     monkeypatch.setattr(worker, "Part", lambda *a: made.append(Part(*a)) or made[-1])

@@ -12,6 +12,7 @@ from psboost.boosting.split import best_of
 from psboost.boosting.twins import Elders, number_elders
 from psboost.data.block import NARROW_BINS, SparseBlock
 from psboost.data.cut_points import CutPoints
+from psboost.kernels.row_bins import STRIDES
 from psboost.kernels.splits import BUILD_LEFT
 from psboost.roles.role import COORDINATOR, server_name
 from psboost.roles.worker import Worker
@@ -37,10 +38,17 @@ class BlockWorker(Worker):
         offsets = range_offsets if self._job.n_threads > 1 or not self._job.merges else [0, range_offsets[-1]]
         return list(zip(offsets, offsets[1:], strict=False))
 
-    def _ranges_to_build(self):
+    def _ranges_to_build(self, columns):
         if self._job.merges:
             return self._ranges
-        return [part for features in self._ranges for part in _narrow_parts(*features, self._bin_offsets)]
+        most_short = STRIDES[-1] * columns.n_rows  # values; short rows take a cache line each, whatever their integers are
+        return [
+            part
+            for features in self._ranges
+            for part in (
+                [features] if columns.n_stored(*features) <= most_short else _narrow_parts(*features, self._bin_offsets)
+            )
+        ]
 
     def _rule_of_parts(self):
         return None if self._job.merges else self._job.rule

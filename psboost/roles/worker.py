@@ -187,7 +187,7 @@ class Worker(Role):
         """Bins the rows by these cut points."""
         self._bin_offsets = bin_offsets_of(cut_points)
         with self.stage("bin"):
-            self._parts = self._all(partial(self._make_part, columns, cut_points), self._ranges_to_build())
+            self._parts = self._all(partial(self._make_part, columns, cut_points), self._ranges_to_build(columns))
 
     def _make_part(self, columns: AnyColumns, cut_points: CutPoints, features: tuple[int, int]) -> Part:
         job, (begin, end) = self._job, features
@@ -349,7 +349,7 @@ class Worker(Role):
         """The features, begin .. end, that each thread has, out of the ranges dealt."""
         raise NotImplementedError
 
-    def _ranges_to_build(self) -> list[tuple[int, int]]:
+    def _ranges_to_build(self, columns: AnyColumns) -> list[tuple[int, int]]:
         """The features of each Part, one for each thread or more, once their bins are known."""
         return self._ranges
 

@@ -125,15 +125,16 @@ def test_wide_sums_need_pairs():
 
 
 @pytest.mark.parametrize(
-    ("n_bins", "stride", "n_own", "by_bins"),
+    ("n_bins", "stride", "n_held", "n_own", "by_bins"),
     [
-        (1 << 16, 0, 40, False), (1 + (1 << 16), 0, 40, True), (1 + (1 << 16), 0, 39, False), (1 << 20, 0, 10, True),
-        (1 << 20, 0, 9, False), (99, 16, 40, False), (99, 16, 39, False), (99, 8, 40, True),
+        (1 << 16, 0, 20, 40, False), (1 << 16, 0, 5, 40, True), (1 << 16, 0, 5, 28, False), (1 + (1 << 16), 0, 20, 40, True),
+        (1 + (1 << 16), 0, 20, 39, False), (1 << 20, 0, 20, 10, True), (1 << 20, 0, 20, 9, False), (99, 16, 12, 40, False),
+        (99, 16, 12, 39, False), (99, 8, 5, 40, True),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("pairs", [False, True])
-def test_a_node_is_built_by_bins_where_their_slots_are_far_and_many_rows_its_own(n_bins, stride, n_own, by_bins, pairs):
-    rng, n_rows, n_held = np.random.default_rng(1), 40, 12 if stride == 16 else 5
+def test_a_node_is_built_by_bins_where_slots_are_far_or_rows_short(n_bins, stride, n_held, n_own, by_bins, pairs):
+    rng, n_rows = np.random.default_rng(1), 40
     rows = [sorted(rng.choice(n_bins, n_held, replace=False).tolist()) for _ in range(n_rows)]
     most = 2**30 if pairs else 2**20
     values = [(int(rng.integers(-most, most)), int(rng.integers(1, most))) for _ in rows]
