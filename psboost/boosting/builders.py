@@ -155,7 +155,7 @@ class DenseBuilder(HistogramBuilder):
         [[*sums, most_grad, most_hess]] = node.sums.tolist()
         total, n_fit = Total(*sums), max(1, node.size(0))
         if total.needs_pairs:
-            n_fit = min(kernels.GRADS_FIT // (most_grad + 1), kernels.HESSES_FIT // (most_hess + 1))
+            n_fit = kernels.rows_that_fit(most_grad, most_hess)
         acc = self._accs.of(total.needs_pairs)[: self._n_bins << total.needs_pairs]
         acc.fill(0)
         for rows in node.parts(0):

@@ -10,6 +10,7 @@ from psboost.boosting.histogram import Total
 from psboost.data.block import Members
 from psboost.kernels import members as kernels
 from psboost.kernels import node_builds
+from psboost.kernels.histograms import span_size
 
 GROUP_ROWS = 1 << 17  # work on fewer is not worth waking up a thread
 ALL_ONES = np.uint64(2**64 - 1)
@@ -60,8 +61,7 @@ class NodeRows(NamedTuple):
 
     def size(self, i: int) -> int:
         """How many rows the node has."""
-        span = self.spans[i].tolist()
-        return sum(span[1::2]) - sum(span[::2])
+        return span_size(self.spans[i].tolist())
 
     def parts(self, i: int) -> list[np.ndarray]:
         """The node's rows, of each chunk."""

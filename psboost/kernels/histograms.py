@@ -153,7 +153,13 @@ def build_pairs(indptr, bins, rows, packed, acc):
 
 
 @inline
-def count_rows(span):
+def rows_that_fit(most_grad, most_hess):
+    """How many rows surely come to one packed slot, whose greatest absolute grad and hess these are."""
+    return min(GRADS_FIT // (most_grad + 1), HESSES_FIT // (most_hess + 1))
+
+
+@inline
+def span_size(span):
     """How many rows lie from span[0] to span[1], span[2] to span[3] and so on."""
     n_rows = int64(0)
     for c in range(0, len(span), 2):
@@ -178,9 +184,8 @@ def _build_in_pieces(indptr, bins, stride, posting_offsets, rows, span, packed, 
     up: bin b has no more than posting_offsets says. In 0.3 to 0.5 of build_pairs' time.
     """
     n_bins, n_frequent = int64(len(posting_offsets) - 1), 0
-    for b in range(n_bins):
-        n_frequent += posting_offsets[b + 1] - posting_offsets[b] > n_fit
-    frequent, sums, n_frequent = np.empty(n_frequent, np.int64), np.zeros(2 * n_frequent, np.int64), 0
+    most = posting_offsets[n_bins] // n_fit  # such bins there are at most
+    frequent, sums = np.empty(most, np.int64), np.zeros(2 * most, np.int64)
     for b in range(n_bins):
         if posting_offsets[b + 1] - posting_offsets[b] > n_fit:
             frequent[n_frequent] = b
@@ -216,7 +221,7 @@ def build_by_rows(indptr, bins, stride, posting_offsets, rows, span, packed, pai
     posting_offsets  its differences are how many rows hold each bin
     n_fit            what so many rows come to fits a packed slot
     """
-    n_rows, n_stored, n_own = max(1, len(indptr) - 1), posting_offsets[-1], count_rows(span)
+    n_rows, n_stored, n_own = max(1, len(indptr) - 1), posting_offsets[-1], span_size(span)
     if pairs and n_fit >= _LEAST_FIT and n_stored // n_rows * n_own >= len(posting_offsets):
         _build_in_pieces(indptr, bins, stride, posting_offsets, rows, span, packed, n_fit, acc)
         return

@@ -12,7 +12,7 @@ They are written over ranges of features, each into a part of the same arrays:
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, uint8, uint64, void
 from psboost.kernels.fills import fill
-from psboost.kernels.histograms import GRADS_FIT, HESSES_FIT, build_by_rows, clear, count_rows, mark_bins, read
+from psboost.kernels.histograms import build_by_rows, clear, mark_bins, read, rows_that_fit, span_size
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
@@ -173,10 +173,10 @@ def build_node(indptr, row_bins, stride, posting_offsets, posting_rows, tilings,
     values  as build_nodes takes them
     acc     kernels.histograms, of the form that it has then: all 0  # OUT
     """
-    n_rows, n_stored, n_bins, n_own = len(indptr) - 1, len(posting_rows), len(posting_offsets) - 1, count_rows(span)
+    n_rows, n_stored, n_bins, n_own = len(indptr) - 1, len(posting_rows), len(posting_offsets) - 1, span_size(span)
     pairs = needs_pairs(sums[SIZE], sums[HESS])
     by_bins = prefers_bins(n_own, n_rows, n_stored, n_bins, stride)
-    n_fit = min(GRADS_FIT // (sums[MOST_GRAD] + 1), HESSES_FIT // (sums[MOST_HESS] + 1))  # rows, surely
+    n_fit = rows_that_fit(sums[MOST_GRAD], sums[MOST_HESS])
     if by_bins and n_own == n_rows:
         build_by_tiles(posting_offsets, posting_rows, tilings, packed, pairs, acc)
     elif by_bins:
@@ -233,7 +233,7 @@ def build_nodes(
     """
     n_bins = int64(bin_offsets[-1])
     while i < len(spans):
-        if not _has_room(edges, first, bin_offsets, count_rows(spans[i]) * most_stored, i, begins, ends):
+        if not _has_room(edges, first, bin_offsets, span_size(spans[i]) * most_stored, i, begins, ends):
             return i
         pairs = needs_pairs(sums[i, SIZE], sums[i, HESS])
         slots = acc[: (n_bins + 1) << int64(pairs)]

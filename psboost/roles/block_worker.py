@@ -41,14 +41,11 @@ class BlockWorker(Worker):
     def _ranges_to_build(self, columns):
         if self._job.merges:
             return self._ranges
-        most_short = STRIDES[-1] * columns.n_rows  # values; short rows take a cache line each, whatever their integers are
-        return [
-            part
-            for features in self._ranges
-            for part in (
-                [features] if columns.n_stored(*features) <= most_short else _narrow_parts(*features, self._bin_offsets)
-            )
-        ]
+        parts: list[tuple[int, int]] = []
+        for features in self._ranges:  # short rows take a cache line each, whatever their integers are
+            are_short = columns.n_stored(*features) <= STRIDES[-1] * columns.n_rows
+            parts += [features] if are_short else _narrow_parts(*features, self._bin_offsets)
+        return parts
 
     def _rule_of_parts(self):
         return None if self._job.merges else self._job.rule

@@ -285,8 +285,7 @@ class Worker(Role):
     def _route(self, tree: int, level: int, splits: AnySplits):
         """The rows' bitvector: of its own splits and, as its peers send theirs, of those of all feature shards. And what
         fills it (RowPartition.split), where there are no peers to send it to; else it is full."""
-        with self.stage("route"):
-            bits, make = self._bits(splits)
+        bits, make = self._bits(splits)
         if not self._peers:
             return bits, make
         owners = set(splits.fields[:, SHARD].tolist())
