@@ -12,6 +12,7 @@ from psboost.data.block import Block, DenseBlock
 from psboost.kernels import dense as dense_kernels
 from psboost.kernels import histograms as kernels
 from psboost.kernels import node_builds
+from psboost.kernels.row_bins import N_NONE
 
 
 class _Accumulators:
@@ -23,7 +24,7 @@ class _Accumulators:
 
     def of(self, pairs: bool) -> np.ndarray:
         if pairs not in self._held:
-            self._held[pairs] = np.zeros((self._n_bins + 1) * (1 + pairs), np.int64)
+            self._held[pairs] = np.zeros((self._n_bins + N_NONE) * (1 + pairs), np.int64)
         return self._held[pairs]
 
 
@@ -201,7 +202,7 @@ class SparseBuilder(HistogramBuilder):
     def sum(self, node, packed):
         indptr, bins, stride, *postings, _, rows, [span], [sums], packed, values, acc = self._to_build(node, packed)
         total = Total(*sums[: len(Total._fields)].tolist())
-        slots = acc[: (self._n_bins + 1) << total.needs_pairs]
+        slots = acc[: (self._n_bins + N_NONE) << total.needs_pairs]
         node_builds.build_node(indptr, bins, stride, *postings, rows, span, sums, packed, values, slots)
         self._dirty = acc
         return NodeSums(slots[: self._n_bins << total.needs_pairs], total)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from psboost.data import zeros
-from psboost.data.aligned import aligned
+from psboost.data.aligned import aligned_empty
 from psboost.data.columns import MAX_INT32, AnyColumns, Columns, SortedColumns
 from psboost.data.cut_points import CutPoints
 from psboost.errors import DataError
@@ -17,11 +17,11 @@ from psboost.kernels import dense as dense_kernels
 from psboost.kernels import routing as routing_kernels
 from psboost.kernels import tiles as tile_kernels
 from psboost.kernels.node_builds import prefers_bins
-from psboost.kernels.row_bins import STRIDES
+from psboost.kernels.row_bins import N_NONE, STRIDES
 from psboost.kernels.tiles import Tiles
 
 MAX_CELL = np.iinfo(np.uint16).max
-NARROW_BINS = (1 << 16) - 1  # so many bins, and the number of none, fit uint16
+NARROW_BINS = (1 << 16) - N_NONE  # so many bins, and the numbers of none, fit uint16
 _EMPTIEST = 2.5  # times as much memory as their bins take, padded rows may
 # Rows of a tile, whose gradients take 32 and 128 KB; and how many of them a bin has on average if it is in such tiles: with
 # fewer, to go from tile to tile would take longer than what is saved.
@@ -227,8 +227,9 @@ def _rows_of_bins(
     for stride in STRIDES:
         if most <= stride and stride * n_rows <= most_places:
             indptr = np.arange(0, stride * n_rows + 1, stride, indptr_dtype)
-            bins = aligned(stride * n_rows, bins_dtype, n_bins)
-            kernels.scatter_bins(posting_offsets, posting_rows, indptr[:-1].copy(), bins)
+            bins, cursors = aligned_empty(stride * n_rows, bins_dtype), indptr[:-1].copy()
+            kernels.scatter_bins(posting_offsets, posting_rows, cursors, bins)
+            kernels.pad_rows(stride, n_bins, cursors, bins)
             return indptr, bins, stride
     np.cumsum(indptr, dtype=indptr.dtype, out=indptr)
     bins = np.empty(n_kept, bins_dtype)

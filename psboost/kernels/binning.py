@@ -288,3 +288,11 @@ def scatter_bins(posting_offsets, posting_rows, cursors, bins):
             at = cursors[row]
             cursors[row] = at + 1
             bins[at] = bin_
+
+
+@kernel([void(int64, int64, IN[offset], OUT[bins]) for offset, bins in (WIDE, NARROW)])
+def pad_rows(stride, n_bins, ends, bins):
+    """Writes what is behind the bins of padded rows (kernels.row_bins); ends[r] is where those of row r end."""
+    for row in range(len(ends)):
+        for k in range(ends[row] - row * stride, stride):
+            bins[row * stride + k] = n_bins + k

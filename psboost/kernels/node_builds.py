@@ -16,7 +16,7 @@ from psboost.kernels.histograms import build_by_rows, clear, mark_bins, read, ro
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
-from psboost.kernels.row_bins import ROW_BINS
+from psboost.kernels.row_bins import N_NONE, ROW_BINS
 from psboost.kernels.tiles import TILINGS, build_by_tiles
 from psboost.kernels.words import lowest_one
 
@@ -24,7 +24,7 @@ from psboost.kernels.words import lowest_one
 GRAD, HESS, SIZE, MOST_GRAD, MOST_HESS, N_SUMS = range(6)
 _POSTINGS = int64, IN[int64], IN[int32], TILINGS  # stride, postings, tilings: behind a block's rows' bins
 _BLOCK = (*_POSTINGS, IN[int32])  # and bin_offsets
-_A_ROW, _A_PADDED_ROW = 3, 11  # so many rows of bins are gone through, by tiles, in the time that it takes
+_A_ROW = 3  # so many rows of bins are gone through, by tiles, in the time that it takes
 _NEAR_BINS, _FEW_BINS = 1 << 16, 1 << 20  # so many slots, the hot ones side by side, are quick to add to
 _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
 
@@ -149,10 +149,10 @@ def prefers_bins(n_own, n_rows, n_stored, n_bins, stride):
     """Whether n_own of n_rows rows, which store n_stored values, are added up in less time by all bins' rows than by the
     rows' bins: the first reads what all rows add, which mostly is in the cache, in about 0.5 ns a value; the second adds to
     slots all over the accumulator, in 0.4 ns if these are near, in 0.5 if there are some hundred thousand of them, and in
-    2 ns if there are more. To go on to a row takes as long as some values, a padded row as so many, whatever it holds.
+    2 ns if there are more. To go on to a row takes as long as some values, a padded row as 10, 6 or 4, by its stride.
     """
     if stride > 0:
-        return _A_PADDED_ROW * n_own >= n_stored
+        return (2 + stride // 2) * n_own >= n_stored
     if n_bins <= _NEAR_BINS:
         return _A_ROW * n_own + 4 * (n_own * n_stored // max(1, n_rows)) // 5 >= n_stored
     return (1 if n_bins < _FEW_BINS else 4) * n_own >= n_rows
@@ -236,7 +236,7 @@ def build_nodes(
         if not _has_room(edges, first, bin_offsets, span_size(spans[i]) * most_stored, i, begins, ends):
             return i
         pairs = needs_pairs(sums[i, SIZE], sums[i, HESS])
-        slots = acc[: (n_bins + 1) << int64(pairs)]
+        slots = acc[: (n_bins + N_NONE) << int64(pairs)]
         n_filled = build_node(
             indptr, row_bins, stride, posting_offsets, posting_rows, tilings, rows, spans[i], sums[i], packed, values, slots
         )
@@ -275,7 +275,7 @@ def share_nodes(
     n_bins = int64(bin_offsets[-1])
     for i in range(k, len(spans)):
         pairs = needs_pairs(sums[i, SIZE], sums[i, HESS])
-        slots = acc[: (n_bins + 1) << int64(pairs)]
+        slots = acc[: (n_bins + N_NONE) << int64(pairs)]
         n_filled = build_node(
             indptr, row_bins, stride, posting_offsets, posting_rows, tilings, rows, spans[i], sums[i], packed, values, slots
         )

@@ -3,7 +3,8 @@
     indptr   row r's bins are bins[indptr[r] : indptr[r + 1]]
     bins     ascending within a row
     stride   0; or, of padded rows, how many bins lie between two rows' first ones, one of STRIDES: each row is in one cache
-             line, and what is behind its bins is the number of none, n_bins, for which accumulators have a slot as well
+             line, and at place k behind its bins is n_bins + k, which is no bin: accumulators have slots for these N_NONE
+             numbers as well, and not one for all, where each row would wait for what the row before adds
 
 A node's rows are far apart in a block, and to go through them is to wait for memory: in half the room, it takes two thirds
 of the time on avazu-shaped data.
@@ -12,5 +13,6 @@ of the time on avazu-shaped data.
 from psboost.kernels.compile import IN, int32, int64, uint16
 
 STRIDES = 4, 8, 16
+N_NONE = STRIDES[-1]
 WIDE, NARROW = (int64, int32), (int32, uint16)  # of indptr, and of bins
 ROW_BINS = [(IN[indptr], IN[bins]) for indptr, bins in (WIDE, NARROW)]  # what kernels are declared for

@@ -60,7 +60,7 @@ def builder(rows, n_bins=20, bin_offsets=BIN_OFFSETS, stride=0):
     tilings = tilings_of(offsets, posting_rows, len(rows), True, [(2, 1), (3, 1)])
     if stride:
         indptr = np.arange(0, stride * len(rows) + 1, stride)
-        bins = np.array([row + [n_bins] * (stride - len(row)) for row in rows], np.int32).reshape(-1)
+        bins = np.array([row + [n_bins + k for k in range(len(row), stride)] for row in rows], np.int32).reshape(-1)
     return SparseBuilder(indptr, bins, stride, offsets, posting_rows, tilings, bin_offsets)
 
 

@@ -9,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psboost.boosting.partition import ALL_ONES, n_words_of
-from psboost.data.block import DenseBlock, Leaving, Members, SparseBlock, bin_offsets_of, build_block, tilings_of
+from psboost.data.block import (
+    NARROW_BINS,
+    DenseBlock,
+    Leaving,
+    Members,
+    SparseBlock,
+    bin_offsets_of,
+    build_block,
+    tilings_of,
+)
 from psboost.data.columns import to_columns
 from psboost.data.cut_points import CutPoints
 from psboost.data.sketches import Sketches
@@ -61,8 +70,8 @@ def rows_of(block):
         assert block.indptr.tolist() == [block.stride * row for row in range(block.n_rows + 1)]
         assert block.bins.ctypes.data % 64 == 0 and block.stride * block.bins.itemsize <= 64
         for row in rows:
-            n_own = row.index(block.n_bins) if block.n_bins in row else len(row)
-            assert row[n_own:] == [block.n_bins] * (block.stride - n_own)
+            n_own = sum(b < block.n_bins for b in row)
+            assert row[n_own:] == [block.n_bins + k for k in range(n_own, block.stride)]
             del row[n_own:]
     return rows
 
@@ -207,17 +216,17 @@ def test_rows_are_padded_where_all_are_short_and_most_have_some_bins(most, n_ful
     assert check(rows, [[np.inf]] * most, [0] * most, True).stride == stride
 
 
-@pytest.mark.parametrize("n_features", [(1 << 16) - 1, 1 << 16])
+@pytest.mark.parametrize("n_features", [NARROW_BINS, NARROW_BINS + 1])
 def test_rows_are_narrow_where_that_holds_all_bins(n_features):
     rows = [[(0, 1.0), (n_features - 1, 1.0)], [], [(7, 1.0)]]
     block = check(rows, [[np.inf]] * n_features, [0] * n_features, True)
-    is_narrow = n_features < 1 << 16
+    is_narrow = n_features == NARROW_BINS
     dtypes = (np.int32, np.uint16) if is_narrow else (np.int64, np.int32)
     assert (block.indptr.dtype, block.bins.dtype) == dtypes and n_features - 1 in block.bins
 
 
 def test_block_with_the_kernels_as_plain_python(monkeypatch):
-    for name in ("bin_columns", "find_bins_of", "count_rows", "scatter_bins"):
+    for name in ("bin_columns", "find_bins_of", "count_rows", "scatter_bins", "pad_rows"):
         monkeypatch.setattr(kernels, name, getattr(kernels, name).py_func)
 
     @settings(deadline=None)

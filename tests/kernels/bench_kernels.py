@@ -13,6 +13,7 @@ from scipy import sparse
 from psboost.boosting.scorer import Scorer
 from psboost.data.source import open_source
 from psboost.kernels import binning, columns, histograms, members, node_histograms, splits
+from psboost.kernels.row_bins import N_NONE
 from psboost.wire import packing
 from tests.naive import gradients as naive_gradients
 from tests.naive import scoring as naive_scoring
@@ -62,14 +63,15 @@ def test_bin_columns(benchmark, data):
 @pytest.mark.parametrize("pairs", [False, True], ids=["packed", "pairs"])
 def test_build_by_rows(benchmark, data, pairs):
     kernel = histograms.build_pairs if pairs else histograms.build
-    benchmark(kernel, data.indptr, data.bins, data.rows, data.packed, np.zeros((1 + pairs) * (data.n_bins + 1), np.int64))
+    acc = np.zeros((1 + pairs) * (data.n_bins + N_NONE), np.int64)
+    benchmark(kernel, data.indptr, data.bins, data.rows, data.packed, acc)
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["packed", "pairs"])
 def test_build_padded(benchmark, data, pairs):
     """The first 16 bins of each row."""
     bins = np.ascontiguousarray(data.bins.reshape(N_ROWS, STORED)[:, :16]).reshape(-1)
-    acc = np.zeros((1 + pairs) * (data.n_bins + 1), np.int64)
+    acc = np.zeros((1 + pairs) * (data.n_bins + N_NONE), np.int64)
     rows = np.arange(0, 16 * N_ROWS + 1, 16), bins, 16
     span = np.array([0, len(data.rows)])
     benchmark(histograms.build_by_rows, *rows, data.posting_offsets, data.rows, span, data.packed, pairs, 4096, acc)
@@ -83,7 +85,7 @@ def test_build_by_bins(benchmark, data, pairs):
 
 def _node(data, rows=None):
     """(acc, the histogram) of some rows or of all; sums as pairs."""
-    acc = np.zeros(2 * (data.n_bins + 1), np.int64)
+    acc = np.zeros(2 * (data.n_bins + N_NONE), np.int64)
     rows = np.arange(N_ROWS, dtype=np.int32) if rows is None else rows
     histograms.build_pairs(data.indptr, data.bins, rows, data.packed, acc)
     node = _room(data)

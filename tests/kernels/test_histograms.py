@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psboost.kernels import histograms
+from psboost.kernels.row_bins import N_NONE
 from tests.naive import gradients as naive_gradients
 from tests.naive import histograms as naive
 from tests.plain import as_python, both_ways
@@ -38,9 +39,10 @@ def arrays(rows, values, which, width=np.int64, row_bins=(np.int64, np.int32)):
 
 
 def padded(rows, row_bins, stride):
-    """Rows of bins as kernels.row_bins has them with this stride, and what is then a number of bins."""
+    """Rows of bins as kernels.row_bins has them with this stride."""
     indptr = np.arange(0, stride * len(rows) + 1, stride, row_bins[0])
-    return indptr, np.array([[*row, *[N_BINS] * (stride - len(row))] for row in rows], row_bins[1]).reshape(-1)
+    bins = [[*row, *(N_BINS + k for k in range(len(row), stride))] for row in rows]
+    return indptr, np.array(bins, row_bins[1]).reshape(-1)
 
 
 def postings(rows):
@@ -75,7 +77,7 @@ def test_build(kernels, block, width, row_bins):
     ):  # fmt: skip
         if is_padded:
             indptr, bins = padded(block[0], row_bins, stride)
-        acc, again = np.zeros((N_BINS + 1) * (1 + pairs), np.int64), np.full(N_BINS * (1 + pairs), 77)
+        acc, again = np.zeros((N_BINS + N_NONE) * (1 + pairs), np.int64), np.full(N_BINS * (1 + pairs), 77)
         by_rows(indptr, bins, which, packed, acc)
         kernels.build_by_bins(posting_offsets, posting_rows, 99, in_node, pairs, again)
         np.testing.assert_array_equal(acc[: len(again)], again)
@@ -104,13 +106,14 @@ def test_pairs_are_made_of_packed_sums_of_some_thousand_rows(held, most, n_fit, 
     own = np.flatnonzero(rng.random(n_rows) < 0.9).astype(np.int32)
     for column in rows[own].T:
         np.add.at(expected, column, values[own])
-    bins = rows if stride == 0 else np.pad(rows, ((0, 0), (0, stride - n_held)), constant_values=n_bins)
+    nothing = np.broadcast_to(n_bins + np.arange(n_held, stride, dtype=np.int32), (n_rows, max(0, stride - n_held)))
+    bins = np.hstack([rows, nothing])
     indptr = np.arange(0, bins.size + 1, bins.shape[1])
     offsets = np.concatenate(([0], np.cumsum(np.bincount(rows.reshape(-1), minlength=n_bins))))
-    acc = np.zeros(2 * (n_bins + 1), np.int64)
+    acc = np.zeros(2 * (n_bins + N_NONE), np.int64)
     span = np.array([0, 10_001, 10_001, len(own)])  # of two chunks
     histograms.build_by_rows(indptr, bins.reshape(-1).copy(), stride, offsets, own, span, packed, True, n_fit, acc)
-    np.testing.assert_array_equal(acc[:-2].reshape(-1, 2), expected)
+    np.testing.assert_array_equal(acc[: 2 * n_bins].reshape(-1, 2), expected)
 
 
 @WAYS

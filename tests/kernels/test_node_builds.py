@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from psboost.data.block import tilings_of
 from psboost.kernels import node_builds
 from psboost.kernels.open_nodes import needs_pairs
+from psboost.kernels.row_bins import N_NONE
 from tests.naive import histograms as naive
 from tests.plain import as_python, both_ways
 
@@ -38,7 +39,7 @@ def as_block(rows, values, bin_offsets, width, row_bins=(np.int64, np.int32), st
     indptr, padded = np.cumsum([0, *map(len, rows)]), bins
     if stride:
         indptr = stride * np.arange(n_rows + 1)
-        padded = np.array([row + [n_bins] * (stride - len(row)) for row in rows]).reshape(-1)
+        padded = np.array([row + [n_bins + k for k in range(len(row), stride)] for row in rows]).reshape(-1)
     return SimpleBlock(
         indptr=indptr.astype(row_bins[0]), bins=padded.astype(row_bins[1]), stride=stride,
         bin_offsets=bin_offsets, packed=packed,
@@ -85,7 +86,7 @@ def test_nodes_of_a_level(kernels, seed, n_rows, width, first, row_bins, form):
     edges = np.array([0, 2, 2, n_features]) + first
     n_bins = int(block.bin_offsets[-1])
     some_need_pairs = any(as_python(node_builds).needs_pairs(size, hess) for _, hess, size, *_ in sums.tolist())
-    marks, acc = np.zeros(n_bins // 64 + 1, np.uint64), np.zeros((n_bins + 1) * (1 + some_need_pairs), np.int64)
+    marks, acc = np.zeros(n_bins // 64 + 1, np.uint64), np.zeros((n_bins + N_NONE) * (1 + some_need_pairs), np.int64)
     sizes = [(2, 3), (4, 1)][:: rng.choice([1, -1])]
     tilings = tilings_of(block.posting_offsets, block.posting_rows, n_rows, True, sizes)
     spare, ends = np.zeros(n_rows, width), np.zeros((3, 4), np.int64)
@@ -128,8 +129,8 @@ def test_wide_sums_need_pairs():
     ("n_bins", "stride", "n_held", "n_own", "by_bins"),
     [
         (1 << 16, 0, 20, 40, False), (1 << 16, 0, 5, 40, True), (1 << 16, 0, 5, 28, False), (1 + (1 << 16), 0, 20, 40, True),
-        (1 + (1 << 16), 0, 20, 39, False), (1 << 20, 0, 20, 10, True), (1 << 20, 0, 20, 9, False), (99, 16, 12, 40, False),
-        (99, 16, 12, 39, False), (99, 8, 5, 40, True),
+        (1 + (1 << 16), 0, 20, 39, False), (1 << 20, 0, 20, 10, True), (1 << 20, 0, 20, 9, False), (99, 16, 10, 40, True),
+        (99, 16, 10, 39, False), (99, 8, 5, 34, True), (99, 8, 5, 33, False), (99, 4, 3, 30, True), (99, 4, 3, 29, False),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("pairs", [False, True])
@@ -145,7 +146,7 @@ def test_a_node_is_built_by_bins_where_slots_are_far_or_rows_short(n_bins, strid
     node_builds.sum_rows(own, np.array([[0, n_own]]), block.packed, sums)
     span = np.array([0, n_own // 3, n_own // 3, n_own])  # of two chunks
     assert needs_pairs(*sums[0, [node_builds.SIZE, node_builds.HESS]].tolist()) == pairs
-    acc, spare = np.zeros((n_bins + 1) << pairs, np.int64), np.zeros(n_rows, np.int64)
+    acc, spare = np.zeros((n_bins + N_NONE) << pairs, np.int64), np.zeros(n_rows, np.int64)
     tilings = tilings_of(block.posting_offsets, block.posting_rows, n_rows, True, [(8, 1), (16, 1)])
     n_filled = node_builds.build_node(
         block.indptr, block.bins, block.stride, block.posting_offsets, block.posting_rows, tilings, own, span, sums[0],
