@@ -11,7 +11,7 @@ import psboost
 from psboost.boosting import partition
 from psboost.boosting.twins import Elders
 from psboost.data import block
-from psboost.roles import block_worker, worker
+from psboost.roles import block_worker, dealing, worker
 from psboost.roles.modes import MODES
 from psboost.roles.part import Part
 from tests import runs
@@ -209,6 +209,25 @@ def test_features_of_a_thread_in_two_parts(grid, threads, tmp_path, monkeypatch)
     monkeypatch.setattr(worker, "Part", lambda *a: made.append(Part(*a)) or made[-1])
     assert saved(psboost.train(**arguments, grid=grid, threads=threads), tmp_path) == whole
     assert len(made) > threads * grid[1]
+
+
+@pytest.mark.parametrize(("grid", "threads"), [((1, 1), 2), ((1, 2), 1), ((2, 2), 1), ((1, 2), 2)])
+def test_rows_of_one_hot_data_are_short_in_each_part(grid, threads, tmp_path, monkeypatch):
+    """Eight categories of six values: each of two parts has four, of four parts two."""
+    rng = np.random.default_rng(5)
+    values = rng.integers(0, 6, (400, 8))
+    X = sparse.csr_array(np.eye(6, dtype=np.float32)[values].reshape(len(values), -1))
+    y = (values[:, 0] + values[:, 5] + rng.integers(0, 4, len(values)) > 6).astype(float)
+    arguments = {"X": X, "y": y, "params": {"max_depth": 3}, "num_boost_round": 3, "transport": "memory"}
+    whole = saved(psboost.train(**arguments), tmp_path)
+    strides = []
+    monkeypatch.setattr(worker, "Part", lambda *a: (part := Part(*a), strides.append(part.block.stride))[0])
+    assert saved(psboost.train(**arguments, grid=grid, threads=threads), tmp_path) == whole
+    assert strides == [4] * grid[0] * grid[1] * threads
+    strides.clear()
+    monkeypatch.setattr(dealing, "STRIDES", (0,))  # no rows are short
+    assert saved(psboost.train(**arguments, grid=grid, threads=threads), tmp_path) == whole
+    assert any(stride != 4 for stride in strides)
 
 
 @pytest.mark.parametrize("grid", [(1, 1), (2, 2)])

@@ -109,6 +109,7 @@ class DenseSource(_RowSource):
         return Counts(
             span=span, features=features, counts=counts[features], stores_zeros=stores_zeros, n_rows=end - begin,
             n_values=int(counts.sum()), n_features=self._n_features, labels=labels, weights=weights, bytes_read=0,
+            borders=None,
         )  # fmt: skip
 
     def pieces(self, span) -> Iterator[DenseCells]:

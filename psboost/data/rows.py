@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from psboost.data.bundles import Bundles
 from psboost.data.columns import Columns, DenseColumns
 
 
@@ -42,6 +43,7 @@ class Counts:
     counts        int64: how many cells are
     n_values      the sum of counts; the other fields are as in Rows
     stores_zeros  whether a zero is stored, counted or not
+    borders       of its columns' bundles (data.bundles), None where there are none worth knowing
     value         what all stored cells have (OnlyValue), where a source looks for it
     """
 
@@ -55,6 +57,7 @@ class Counts:
     weights: np.ndarray | None
     bytes_read: int
     stores_zeros: bool
+    borders: np.ndarray | None
     value: np.float32 | None = None
 
     @staticmethod
@@ -72,6 +75,7 @@ class Counts:
             n_features=max(part.n_features for part in parts),
             **rest_of(parts),
             stores_zeros=any(part.stores_zeros for part in parts),
+            borders=Bundles.join(part.borders for part in parts),
         )
 
 

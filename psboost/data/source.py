@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from psboost.data import zeros
+from psboost.data.bundles import Bundles
 from psboost.data.column_tables import ColumnCounter, ColumnLookup
 from psboost.data.columns import ColumnsBuilder, OnlyValue, to_columns
 from psboost.data.rows import Cells, Counts, DenseCells, Held, Rows, joined, rest_of
@@ -117,11 +118,12 @@ class Source(ABC):
             raise
 
     def _count(self, span: tuple[int, int], pieces_of_span: Iterator[Cells]) -> Counts:
-        counter, only = ColumnCounter(self.zero_as_missing), OnlyValue()
+        counter, bundles, only = ColumnCounter(self.zero_as_missing), Bundles(), OnlyValue()
         pieces = []
         stores_zeros = False
         for cells in pieces_of_span:
             counter.add(cells.columns, cells.values)
+            bundles.add(cells.indptr, cells.columns)
             only.add(cells.values)
             stores_zeros = stores_zeros or bool((cells.values == 0).any())
             pieces.append(_without_values(cells))
@@ -135,6 +137,7 @@ class Source(ABC):
             n_features=max(piece.n_features for piece in pieces),
             **rest_of(pieces),
             stores_zeros=stores_zeros,
+            borders=bundles.borders,
             value=only.value,
         )
 

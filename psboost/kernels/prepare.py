@@ -19,7 +19,7 @@ JOBS = {
     "train": (
         "histograms", "node_histograms", "summaries", "splits", "binning", "open_nodes", "dense", "packing", "tiles",
         "node_builds", "columns", "members", "routing", "cells", "gradients", "dealing", "links", "trees",
-        "row_gradients",
+        "row_gradients", "bundles",
     ),
     "send": ("twins", "classes", "pairs", "bitvectors", "chunks", "histogram_streams"),
     "predict": ("cells", "exits", "links", "scoring", "walking"),

@@ -8,15 +8,18 @@ from psboost.boosting.fixed_point import greatest_sum, least_rows
 from psboost.boosting.losses import FLOAT_MAX
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
+from psboost.data.bundles import Bundles, bundles_of
 from psboost.data.cut_points import CutPoints
 from psboost.data.rows import sum_counts
 from psboost.errors import DataError, ParameterError
 from psboost.kernels.dealing import deal
+from psboost.kernels.row_bins import STRIDES
 from psboost.roles.job import Job
 from psboost.wire.chunks import EXACT
 from psboost.wire.messages import DealFeatures, DealRanges, DescribeRows
 from psboost.wire.packing import pack_integers, unpack_ascending, unpack_integers
 
+_UNEVEN = 1.25
 _VALUES_PER_BIN = 16  # stored values of which the sums take as long in a tree as the search of one bin does
 
 
@@ -28,6 +31,7 @@ class Stock:
     eval_rows                         of each row shard, of each evaluation set
     ids, counts                       int64: the features that any row stores, ascending, and in how many rows
     stores_zeros                      whether any training row stores a zero
+    bundles                           int64: of each feature (data.bundles), None where that is not worth knowing
     """
 
     rows_of_shards: list[int]
@@ -39,6 +43,7 @@ class Stock:
     ids: np.ndarray
     counts: np.ndarray
     stores_zeros: bool
+    bundles: np.ndarray | None
 
     @property
     def n_rows(self) -> int:
@@ -48,7 +53,8 @@ class Stock:
     def of(described: list[DescribeRows], job: Job) -> "Stock":
         """The sum of what the workers, in their order, describe; DataError if nothing can be learnt from it."""
         by_shard = [described[r * job.n_feature_shards :][: job.n_feature_shards] for r in range(job.n_row_shards)]
-        n_sets = len(job.eval_names)
+        n_sets, (ids, counts) = len(job.eval_names), _sum_counts(described)
+        borders = Bundles.join(next(iter(m.borders), None) for m in described)
         stock = Stock(
             rows_of_shards=[sum(m.n_rows for m in shard) for shard in by_shard],
             values_of_shards=[sum(m.n_values for m in shard) for shard in by_shard],
@@ -57,7 +63,9 @@ class Stock:
             max_label=max(m.max_label for m in described),
             n_features=max(m.n_features for m in described),
             stores_zeros=any(m.stores_zeros for m in described),
-            **_sum_counts(described),
+            ids=ids,
+            counts=counts,
+            bundles=None if borders is None else bundles_of(borders, ids),
         )
         stock._check(job, [m.label_range for m in described if m.label_range])
         return stock
@@ -87,10 +95,9 @@ class Stock:
             )
 
 
-def _sum_counts(described: list[DescribeRows]) -> dict[str, np.ndarray]:
+def _sum_counts(described: list[DescribeRows]) -> tuple[np.ndarray, np.ndarray]:
     features = [unpack_ascending(m.features, m.n_distinct) for m in described]
-    ids, counts = sum_counts(features, [unpack_integers(m.counts, m.n_distinct) for m in described])
-    return {"ids": ids, "counts": counts}
+    return sum_counts(features, [unpack_integers(m.counts, m.n_distinct) for m in described])
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,11 @@ class Dealing:
 
     @staticmethod
     def of(stock: Stock, job: Job, given: BinMapper | None) -> "Dealing":
-        """Deals to shards by stored values and bins, and within a shard to servers by bins, the most popular first (D4)."""
+        """Deals to shards by stored values and bins, and within a shard to servers by bins, the most popular first (D4).
+
+        Of one-hot data, whole categories are dealt: a row has the same number of values in each shard, or one less, and not
+        now 3 and now 12, so that rows of bins are short everywhere (kernels.row_bins): on avazu-shaped data, half as long.
+        """
         bounds = job.loss.bounds(stock.max_weight, stock.max_label)
         min_rows = least_rows(job.parameters.min_child_weight, bounds, job.steps(bounds, stock.n_rows))
         usable = stock.counts >= min_rows
@@ -130,11 +141,15 @@ class Dealing:
 
         bins = np.minimum(counts, job.parameters.max_bin)
         work = counts + _VALUES_PER_BIN * bins  # of who reads the values and searches the bins; servers have the bins alone
-        shards, _ = _deal(work, [1] * job.n_feature_shards)
+        bundles = None if stock.bundles is None else stock.bundles[usable][order]
+        shards, _ = _deal(work, [1] * job.n_feature_shards, bundles)
         features, range_offsets, bins_of_servers = [], [], np.zeros(job.n_servers, np.int64)
         for c in range(job.n_feature_shards):
             own, shares = shards == c, job.shares_of_ranges(c)
-            ranges, loads = _deal((work if job.n_row_shards == 1 else bins)[own], shares)
+            if job.merges:
+                ranges, loads = _deal(bins[own], shares)
+            else:  # each is held by itself
+                ranges, loads = _deal(work[own], shares, None if bundles is None else bundles[own])
             by_range = np.argsort(ranges, kind="stable")
             features.append(ids[own][by_range])
             edges = np.searchsorted(ranges[by_range], np.arange(len(shares) + 1))
@@ -197,11 +212,35 @@ class Dealing:
         return [CutPoints.join(parts) for parts in of_shards]
 
 
-def _deal(loads: np.ndarray, shares: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Deals items by their loads (int64, falling): the part of each (int32), and what each part comes to (int64)."""
+def _deal(loads: np.ndarray, shares: list[int], bundles: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Deals items by their loads (int64, falling): the part of each (int32), and what each part comes to (int64).
+
+    bundles  int64: of each item, where all shares are equal; whole ones are dealt, if that makes rows short and parts alike
+    """
+    if bundles is not None and (dealt := _deal_bundles(loads, len(shares), bundles)) is not None:
+        return dealt
     parts, totals = np.empty(len(loads), np.int32), np.zeros(len(shares), np.int64)
     deal(loads, np.array(shares, np.int64), totals, parts)
     return parts, totals
+
+
+def _deal_bundles(loads: np.ndarray, n_parts: int, bundles: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """_deal by whole bundles, as many to each part, give or take one: no part has longer rows. None if rows would not be
+    short, or a part's load more than _UNEVEN times the average."""
+    of_bundles = np.bincount(bundles, loads)
+    held = np.flatnonzero(np.bincount(bundles))
+    most = -(-len(held) // n_parts)
+    if n_parts == 1 or most > STRIDES[-1]:
+        return None
+    totals, free, part_of = np.zeros(n_parts, np.int64), np.full(n_parts, most), np.zeros(len(of_bundles), np.int32)
+    for bundle in held[np.argsort(-of_bundles[held], kind="stable")].tolist():
+        part = min(np.flatnonzero(free).tolist(), key=totals.__getitem__)
+        part_of[bundle] = part
+        totals[part] += int(of_bundles[bundle])
+        free[part] -= 1
+    if totals.max() > _UNEVEN * totals.mean():
+        return None
+    return part_of[bundles], totals
 
 
 def _check_fit(given: BinMapper, job: Job, min_rows: int) -> None:

@@ -111,6 +111,7 @@ class Worker(Role):
                 max_label=float(max(labels.max(initial=0), -float(labels.min(initial=0)))),
                 label_range=(float(labels.min()), float(labels.max())) if len(labels) else (),
                 stores_zeros=counts.stores_zeros,
+                borders=() if counts.borders is None else (counts.borders,),
                 eval_rows=tuple(part.n_rows for part in eval_counts),
             ),
         )

@@ -111,7 +111,9 @@ class DescribeRows(Message):
     Worker (r, c) counts the c-th part of row shard r, so that together the workers count every row once.
     `features` (int64, ascending user numbers) and `counts` (int64, rows that store the feature) go together, packed.
     `n_distinct` is their number. `label_range`: the lowest and the highest label, none without rows. `stores_zeros`:
-    whether the training rows store a zero, counted or not. `eval_rows`: rows of the sender's part of each evaluation set.
+    whether the training rows store a zero, counted or not. `borders`: between which columns of training rows bundles end
+    (int64 (n, 2): data.bundles), none where that is not worth knowing. `eval_rows`: rows of the sender's part of each
+    evaluation set.
     """
 
     n_rows: int
@@ -124,6 +126,7 @@ class DescribeRows(Message):
     n_distinct: int
     label_range: tuple[float, ...]
     stores_zeros: bool
+    borders: tuple[np.ndarray, ...] = ()
     eval_rows: tuple[int, ...] = ()
 
 

@@ -18,6 +18,7 @@ from psboost.kernels.splits import BUILD_LEFT, N_SPLIT, NODE, NODE_GRAD
 from psboost.roles import block_worker
 from psboost.roles.block_worker import BlockWorker
 from psboost.roles.coordinator import Coordinator
+from psboost.roles.dealing import Dealing, Stock
 from psboost.roles.server import Server
 from psboost.wire.histogram_codecs import decode_histograms, encode_histograms
 from psboost.wire.messages import (
@@ -578,6 +579,30 @@ def test_a_coordinator_deals_chooses_and_closes():
     assert tree.feature.tolist() == [2, -1, 8, -1, -1] and tree.threshold.tolist()[:3] == [3, 0, 2]
     assert tree.left.tolist() == [1, -1, 3, -1, -1]
     assert tree.value[[1, 3, 4]].tolist() == sent[0][1].values.tolist()
+
+
+@pytest.mark.parametrize(("grid", "n_threads", "most"), [((1, 2), 1, 2), ((1, 1), 2, 2), ((2, 4), 1, 1), ((1, 2), 2, 1)])
+def test_whole_bundles_are_dealt(grid, n_threads, most):
+    """Of four categories of five columns each: a row has as many in each shard, and in what each thread holds."""
+    job = replace(runs.make_job(grid, 1, n_rounds=1, min_child_weight=0), n_threads=n_threads)
+    columns, borders = np.arange(20), np.array([[4, 5], [9, 10], [13, 15]])
+    rng = np.random.default_rng(2)
+
+    def deal(*borders, counts):
+        described = [describe(columns, counts, n_rows=50, borders=borders) for _ in job.workers]
+        dealing = Dealing.of(Stock.of(described, job), job, None)
+        ids = [numbers_in(dealing.for_worker(0, c)) for c in range(grid[1])]
+        assert sorted(sum(ids, [])) == columns.tolist()
+        edges = dealing.range_offsets if n_threads > 1 else [[0, len(of_shard)] for of_shard in ids]
+        parts = [of_shard[b:e] for of_shard, own in zip(ids, edges, strict=True) for b, e in pairwise(own)]
+        return [sorted({column // 5 for column in part}) for part in parts]
+
+    parts = deal(borders, counts=rng.integers(10, 13, 20))
+    assert sorted(sum(parts, [])) == [0, 1, 2, 3] and {len(part) for part in parts} == {most}
+    for given in ((), (np.stack([columns[:-1], columns[1:]], axis=1),)):  # no bundles, or one for each column
+        assert any(len(part) > most for part in deal(*given, counts=rng.integers(10, 13, 20)))
+    uneven = deal(borders, counts=np.repeat([50, 1, 1, 1], 5))
+    assert any(len(part) > most for part in uneven)
 
 
 @pytest.mark.parametrize("sums", [np.zeros((2, 2), np.int64), np.zeros(2, np.int64), np.zeros((1, 2))])
