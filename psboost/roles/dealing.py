@@ -146,10 +146,10 @@ class Dealing:
         features, range_offsets, bins_of_servers = [], [], np.zeros(job.n_servers, np.int64)
         for c in range(job.n_feature_shards):
             own, shares = shards == c, job.shares_of_ranges(c)
-            if job.merges:
-                ranges, loads = _deal(bins[own], shares)
-            else:  # each is held by itself
+            if job.n_row_shards == 1:  # a thread holds each by itself
                 ranges, loads = _deal(work[own], shares, None if bundles is None else bundles[own])
+            else:
+                ranges, loads = _deal(bins[own], shares)
             by_range = np.argsort(ranges, kind="stable")
             features.append(ids[own][by_range])
             edges = np.searchsorted(ranges[by_range], np.arange(len(shares) + 1))

@@ -605,6 +605,17 @@ def test_whole_bundles_are_dealt(grid, n_threads, most):
     assert any(len(part) > most for part in uneven)
 
 
+def test_in_a_ring_each_chunk_has_as_many_bins():
+    job = replace(runs.make_job((2, 1), n_rounds=1, min_child_weight=0, max_bin=4, mode="allreduce"), n_threads=2)
+    counts = np.repeat([50, 1, 1, 1], 5)  # of each worker
+    borders = (np.array([[4, 5], [9, 10], [14, 15]]),)
+    described = [describe(np.arange(20), counts, n_rows=50, borders=borders) for _ in job.workers]
+    dealing = Dealing.of(Stock.of(described, job), job, None)
+    [features], [edges], bins = dealing.features, dealing.range_offsets, np.minimum(2 * counts, 4)
+    loads = [int(bins[features[begin:end]].sum()) for begin, end in pairwise(edges)]
+    assert len(loads) == 4 and max(loads) - min(loads) <= 4
+
+
 @pytest.mark.parametrize("sums", [np.zeros((2, 2), np.int64), np.zeros(2, np.int64), np.zeros((1, 2))])
 def test_sums_of_other_leaves_are_refused(sums):
     coordinator = Coordinator(runs.make_job((2, 1), 1, n_rounds=1, max_depth=2))
