@@ -19,7 +19,7 @@ from psboost.wire.chunks import EXACT
 from psboost.wire.messages import DealFeatures, DealRanges, DescribeRows
 from psboost.wire.packing import pack_integers, unpack_ascending, unpack_integers
 
-_UNEVEN = 1.25
+_UNEVEN = 1.25  # times the average load, what is dealt by bundles may come to: rows that are half as long save more
 _VALUES_PER_BIN = 16  # stored values of which the sums take as long in a tree as the search of one bin does
 
 
@@ -142,20 +142,20 @@ class Dealing:
         bins = np.minimum(counts, job.parameters.max_bin)
         work = counts + _VALUES_PER_BIN * bins  # of who reads the values and searches the bins; servers have the bins alone
         bundles = None if stock.bundles is None else stock.bundles[usable][order]
-        shards, _ = _deal(work, [1] * job.n_feature_shards, bundles)
+        shards = _deal_alike(work, job.n_feature_shards, bundles)
         features, range_offsets, bins_of_servers = [], [], np.zeros(job.n_servers, np.int64)
         for c in range(job.n_feature_shards):
             own, shares = shards == c, job.shares_of_ranges(c)
             if job.n_row_shards == 1:  # a thread holds each by itself
-                ranges, loads = _deal(work[own], shares, None if bundles is None else bundles[own])
+                ranges = _deal_alike(work[own], len(shares), None if bundles is None else bundles[own])
             else:
                 ranges, loads = _deal(bins[own], shares)
+            if job.merges:
+                np.add.at(bins_of_servers, job.servers_of_ranges(c), loads)
             by_range = np.argsort(ranges, kind="stable")
             features.append(ids[own][by_range])
             edges = np.searchsorted(ranges[by_range], np.arange(len(shares) + 1))
             range_offsets.append(edges.astype(np.int64))
-            if job.merges:
-                np.add.at(bins_of_servers, job.servers_of_ranges(c), loads)
         return Dealing(
             stock=stock,
             features=features,
@@ -212,35 +212,31 @@ class Dealing:
         return [CutPoints.join(parts) for parts in of_shards]
 
 
-def _deal(loads: np.ndarray, shares: list[int], bundles: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Deals items by their loads (int64, falling): the part of each (int32), and what each part comes to (int64).
-
-    bundles  int64: of each item, where all shares are equal; whole ones are dealt, if that makes rows short and parts alike
-    """
-    if bundles is not None and (dealt := _deal_bundles(loads, len(shares), bundles)) is not None:
-        return dealt
+def _deal(loads: np.ndarray, shares: list[int], most: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Deals items by their loads (int64, falling), at most `most` to a part: the part of each (int32), and what each part
+    comes to (int64)."""
     parts, totals = np.empty(len(loads), np.int32), np.zeros(len(shares), np.int64)
-    deal(loads, np.array(shares, np.int64), totals, parts)
+    deal(loads, np.array(shares, np.int64), len(loads) if most is None else most, totals, parts)
     return parts, totals
 
 
-def _deal_bundles(loads: np.ndarray, n_parts: int, bundles: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """_deal by whole bundles, as many to each part, give or take one: no part has longer rows. None if rows would not be
-    short, or a part's load more than _UNEVEN times the average."""
-    of_bundles = np.bincount(bundles, loads)
-    held = np.flatnonzero(np.bincount(bundles))
-    most = -(-len(held) // n_parts)
-    if n_parts == 1 or most > STRIDES[-1]:
-        return None
-    totals, free, part_of = np.zeros(n_parts, np.int64), np.full(n_parts, most), np.zeros(len(of_bundles), np.int32)
-    for bundle in held[np.argsort(-of_bundles[held], kind="stable")].tolist():
-        part = min(np.flatnonzero(free).tolist(), key=totals.__getitem__)
-        part_of[bundle] = part
-        totals[part] += int(of_bundles[bundle])
-        free[part] -= 1
-    if totals.max() > _UNEVEN * totals.mean():
-        return None
-    return part_of[bundles], totals
+def _deal_alike(loads: np.ndarray, n_parts: int, bundles: np.ndarray | None) -> np.ndarray:
+    """The part of each feature (int32), by loads (int64, falling) and for equal shares.
+
+    bundles  int64: of each feature. Whole ones are dealt, as many to each part, give or take one, if all rows are short then
+             (kernels.row_bins), and no part's load is more than _UNEVEN times the average
+    """
+    if bundles is not None and n_parts > 1:
+        of_bundles = np.bincount(bundles, loads).astype(np.int64)
+        held = np.flatnonzero(of_bundles)
+        held = held[np.argsort(-of_bundles[held], kind="stable")]
+        most = -(-len(held) // n_parts)
+        dealt, totals = _deal(of_bundles[held], [1] * n_parts, most)
+        if most <= STRIDES[-1] and totals.max() <= _UNEVEN * totals.mean():
+            part_of = np.empty(len(of_bundles), np.int32)
+            part_of[held] = dealt
+            return part_of[bundles]
+    return _deal(loads, [1] * n_parts)[0]
 
 
 def _check_fit(given: BinMapper, job: Job, min_rows: int) -> None:
