@@ -8,7 +8,7 @@ import numpy as np
 
 from psboost.kernels.compile import IN, OUT, boolean, inline, int64, kernel, uint64, void
 from psboost.kernels.packing import BLOCK, CORRUPT, pack_block, unpack_blocks
-from psboost.kernels.words import bit_length, count_ones, lowest_one
+from psboost.kernels.words import bit_length, count_ones, list_ones, lowest_one
 
 _0, _1, _3, _6, _63, _64 = (np.uint64(k) for k in (0, 1, 3, 6, 63, 64))
 _ALL = np.uint64(2**64 - 1)
@@ -37,21 +37,19 @@ def count_marks(words, n_bits, counts):
 @kernel(int64(IN[uint64], int64, boolean, int64, OUT[uint64]))
 def pack_marks(words, n_bits, runs, n_marks, packed):
     """The number of bytes of the n_marks marks' two streams in `packed` (OUT; as large as pack_blocks says, from 0 on)."""
-    lengths, block = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.uint64)
-    packed[0], block[0] = _0, np.uint64(n_marks)
-    position = pack_block(block, _1, lengths, _0, packed)
-    n_held, following, before = _0, _0, _1
+    lengths, block, places = np.empty(BLOCK, np.uint8), np.empty(BLOCK, np.uint64), np.empty(n_marks + 4, np.uint64)
+    at, before = _0, _1
     for i in range((n_bits + 63) >> 6):
         marks, before = _marks_of(words, i, n_bits, runs, before)
-        while marks != _0:
-            place = _64 * np.uint64(i) + lowest_one(marks)
-            block[n_held] = place - following
-            n_held += _1
-            if n_held == np.uint64(BLOCK):
-                position, n_held = pack_block(block, n_held, lengths, position, packed), _0
+        at = list_ones(marks, _64 * np.uint64(i), at, len(places), places)
+    packed[0], block[0] = _0, np.uint64(n_marks)
+    position, following = pack_block(block, _1, lengths, _0, packed), _0
+    for first in range(_0, np.uint64(n_marks), np.uint64(BLOCK)):
+        n_held = min(np.uint64(BLOCK), np.uint64(n_marks) - first)
+        for k in range(n_held):
+            place = places[first + k]
+            block[k] = place - following
             following = place + _1
-            marks &= marks - _1
-    if n_held > _0:
         position = pack_block(block, n_held, lengths, position, packed)
     return np.int64(position >> _3)
 

@@ -14,11 +14,11 @@ a small one, of no more rows than there are words, are a list. Where they go is 
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, IN2, OUT, OUT2, inline, int32, int64, kernel, uint8, uint64, void
 from psboost.kernels.splits import BUILD_LEFT, NODE, UNSTORED_LEFT
-from psboost.kernels.words import count_ones, lowest_one, write_where
+from psboost.kernels.words import count_ones, list_ones, lowest_one, write_where
 
 NODES = (uint8, int32)  # how nodes are numbered
 N_PLACES = 64  # a large node has more rows than there are words, so there are 63 of them at most; and one that is split
-_0, _1, _2, _3, _4, _6, _63, _64 = (uint64(k) for k in (0, 1, 2, 3, 4, 6, 63, 64))
+_0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
 _ALL = uint64(2**64 - 1)
 
 # held (int64, one node a row): the place of its bits, or -1 and where its list begins and ends. That of a node which was
@@ -51,23 +51,7 @@ def _list_words(place, first, last, n_rows, members, begin, room_end, rows):
         word, base = members[place, w], w << _6
         if base + _64 > limit:
             word &= (_1 << (limit - base)) - _1 if base < limit else _0
-        end = at + count_ones(word)
-        # Four at once, wanted or not, without a branch to guess for each: half the time where a word has a few members.
-        while at < end and at + _4 <= uint64(room_end):
-            rows[at] = base + lowest_one(word)
-            word &= word - _1
-            rows[at + _1] = base + lowest_one(word)
-            word &= word - _1
-            rows[at + _2] = base + lowest_one(word)
-            word &= word - _1
-            rows[at + _3] = base + lowest_one(word)
-            word &= word - _1
-            at += _4
-        while at < end:
-            rows[at] = base + lowest_one(word)
-            word &= word - _1
-            at += _1
-        at = end
+        at = list_ones(word, base, at, room_end, rows)
     return int64(at)
 
 

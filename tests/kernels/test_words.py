@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psboost.kernels.words import are_within, count_ones, lowest_one, write_where
+from psboost.kernels.words import are_within, count_ones, list_ones, lowest_one, write_where
 
 COMPILED = [numba.njit(lambda word: count_ones(word)), numba.njit(lambda word: lowest_one(word))]
 COMPILED_WITHIN = numba.njit(lambda numbers, at, first, last, other: are_within(numbers, at, first, last, other))
+COMPILED_LIST = numba.njit(lambda word, first, at, room_end, places: list_ones(word, first, at, room_end, places))
 COMPILED_WHERE = numba.njit(lambda word, value, numbers, at: write_where(word, value, numbers, at))
 
 
@@ -23,6 +24,19 @@ def test_ones_of_a_word(count, lowest):
         assert lowest(word) == min(ones, default=64)
 
     test()
+
+
+@pytest.mark.parametrize("listed", [list_ones, COMPILED_LIST], ids=["plain", "compiled"])
+@pytest.mark.parametrize("word", [0, 1, 2**63, 0xF, 0x1F, 2**64 - 1, 0x123456789ABCDEF])
+@pytest.mark.parametrize("room", [0, 1, 3, 99])
+def test_numbers_of_ones(listed, word, room):
+    ones = [1000 + bit for bit in range(64) if word >> bit & 1]
+    places = np.full(200, 77, np.int32)
+    room_end = 5 + len(ones) + room
+    with np.errstate(over="ignore"):  # of what is written unwanted
+        end = listed(np.uint64(word), np.uint64(1000), np.uint64(5), room_end, places)
+    assert end == 5 + len(ones) and places[5:end].tolist() == ones
+    assert (places[:5] == 77).all() and (places[room_end:] == 77).all()
 
 
 @pytest.mark.parametrize("within", [are_within, COMPILED_WITHIN], ids=["plain", "compiled"])
