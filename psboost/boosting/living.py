@@ -1,10 +1,13 @@
 """Knows which features may still be split in the open nodes of a level (D3); does not know their histograms or messages."""
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
 from psboost.kernels import open_nodes as kernels
+
+_NO_FLAGS = np.zeros(1, np.uint64)  # words of flags are read two at once
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,8 @@ class LivingFeatures:
         """
         chosen = np.empty(2 * len(self.features) + 1, np.int32)
         offsets = np.empty(len(positions) + 1, np.int64)
-        first_words = np.cumsum([0, *map(len, flags)])
+        first_words = np.array([0, *accumulate(map(len, flags))])
         kernels.choose_living(
-            self.features, self.offsets, edges, np.concatenate(flags), first_words, positions, chosen, offsets,
+            self.features, self.offsets, edges, np.concatenate((*flags, _NO_FLAGS)), first_words, positions, chosen, offsets,
         )  # fmt: skip
         return LivingFeatures(chosen[: offsets[-1]].copy(), offsets)

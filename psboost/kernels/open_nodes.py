@@ -14,12 +14,15 @@ from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, OUT2, inline, int32, int64, kernel, uint8, uint64, void
 from psboost.kernels.histograms import GRADS_FIT, HESSES_FIT
 from psboost.kernels.node_histograms import NODE_HISTOGRAM, NodeHistogram, NodeLists, share_out, share_out_lists
+from psboost.kernels.packing import get_bits, mask_of, put_bits
+from psboost.kernels.words import count_ones, lowest_one
 
 # Where a node's features and starts, its bins and its slots begin; how many features and bins it has; whether its sums are
 # in pairs; what its rows come to: grads, hesses and absolute grads, UNKNOWN if nobody knows.
 AT_FEATURE, AT_BIN, AT_SLOT, N_FEATURES, N_BINS, PAIRS, GRAD, HESS, SIZE, N_FIELDS = range(10)
 UNKNOWN, MISFIT = -1, -1
-_0, _1, _6, _63 = (uint64(k) for k in (0, 1, 6, 63))
+_0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
+_ALL = uint64(2**64 - 1)
 
 
 @inline
@@ -130,6 +133,23 @@ def add_lists(memory, used, parents, built_left, first, bins, grads, hesses, lis
     return int64(len(parents))
 
 
+@inline
+def _flag(held, at, end, features, k, n):
+    """A bit for each of n features from features[k] on, 64 at most: 1 if held[at:end], of which no other lies between them,
+    has it. Where all or none is there, no single one is looked at."""
+    last = features[k + n - _1]
+    if at == end or held[at] > last:
+        return _0
+    if at + n <= end and held[at] == features[k] and held[at + n - _1] == last:
+        return mask_of(n)
+    bits = _0
+    for j in range(n):
+        is_living = uint64(at < end and held[at] == features[k + j])
+        bits |= is_living << j
+        at += is_living
+    return bits
+
+
 @kernel(int64(IN[int32], OUT2[int64], IN[int32], IN[int64], int64, int64, OUT[uint64]))
 def flag_living(held, nodes, features, offsets, first, last, flags):
     """Bits, one behind the other: of each node, for each feature first .. last of its parent's list, 1 if the node has it.
@@ -138,23 +158,21 @@ def flag_living(held, nodes, features, offsets, first, last, flags):
     flags  room for a bit for each feature of the nodes' lists  # OUT
     returns how many bits were written
     """
-    n_flags, word = _0, _0
+    position, word = _0, _0
     for i in range(len(nodes)):
         at = nodes[i, AT_FEATURE]
-        end = at + nodes[i, N_FEATURES]
-        at = first_from(first, held, at, end)
+        end = uint64(at + nodes[i, N_FEATURES])
+        at = uint64(first_from(first, held, at, int64(end)))
         begin = first_from(first, features, offsets[i // 2], offsets[i // 2 + 1])
-        for k in range(begin, first_from(last, features, begin, offsets[i // 2 + 1])):
-            is_living = uint64(at < end and held[at] == features[k])
-            at += int64(is_living)
-            word |= is_living << (n_flags & _63)
-            n_flags += _1
-            if n_flags & _63 == _0:
-                flags[(n_flags >> _6) - _1] = word
-                word = _0
-    if n_flags & _63 != _0:
-        flags[n_flags >> _6] = word
-    return int64(n_flags)
+        behind = uint64(first_from(last, features, begin, offsets[i // 2 + 1]))
+        for k in range(uint64(begin), behind, _64):
+            n = min(_64, behind - k)
+            bits = _flag(held, at, end, features, k, n)
+            at += count_ones(bits)
+            position, word = put_bits(flags, position, word, bits, n)
+    if position & _63 != _0:
+        flags[position >> _6] = word
+    return int64(position)
 
 
 @kernel(void(IN[int32], IN[int64], IN[int64], int64, OUT[int64]))
@@ -175,7 +193,7 @@ def choose_living(features, offsets, edges, flags, first_words, positions, chose
     """The lists of the next level, whose parents are the nodes at `positions`: what `flags` say that these have.
 
     edges   ranges of features, edges[s] .. edges[s + 1]
-    flags   of each range from first_words[s] on, what flag_living says of all nodes
+    flags   of each range from first_words[s] on, what flag_living says of all nodes; and one word more
     chosen  room for the features of as many lists and one more  # OUT
     """
     n_lists, n_ranges, at = len(offsets) - 1, len(edges) - 1, _0
@@ -192,9 +210,17 @@ def choose_living(features, offsets, edges, flags, first_words, positions, chose
         for s in range(n_ranges):
             n = (bits[i + 1, s] - bits[i, s]) // 2
             bit = uint64(bits[i, s] + is_right * n)
-            for j in range(low, low + n):
-                chosen[at] = features[j]
-                at += (flags[bit >> _6] >> (bit & _63)) & _1
-                bit += _1
+            for j in range(uint64(low), uint64(low + n), _64):
+                word = get_bits(flags, bit, mask_of(min(_64, uint64(low + n) - j)))
+                if word == _ALL:
+                    for place in range(_64):
+                        chosen[at + place] = features[j + place]
+                    at += _64
+                    word = _0
+                while word != _0:
+                    chosen[at] = features[j + lowest_one(word)]
+                    at += _1
+                    word &= word - _1
+                bit += _64
             low += n
         chosen_offsets[k + 1] = at

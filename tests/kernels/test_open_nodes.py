@@ -12,7 +12,9 @@ from psboost.kernels import node_histograms, open_nodes
 from tests.plain import as_python, both_ways
 
 WAYS = pytest.mark.parametrize("kernels", both_ways(open_nodes), ids=["compiled", "plain"])
-LISTS = st.lists(st.sets(st.integers(0, 199), max_size=90), min_size=1, max_size=4)
+RUNS = st.sets(st.integers(0, 199), max_size=20).map(set(range(200)).difference)
+FEATURES = st.one_of(st.sets(st.integers(0, 199), max_size=90), RUNS)
+LISTS = st.lists(FEATURES, min_size=1, max_size=4)
 
 
 def laid_out(lists):
@@ -20,11 +22,18 @@ def laid_out(lists):
     return np.array([f for one in lists for f in sorted(one)], np.int32), np.cumsum([0, *map(len, lists)])
 
 
+def some_of(features, random):
+    """Whole runs of them and single ones."""
+    low, high = sorted(random.choices(range(len(features) + 1), k=2))
+    mixture = features[low:high]
+    return {*features[:low], *random.sample(mixture, random.randint(0, len(mixture)))}
+
+
 @WAYS
 @given(LISTS, st.randoms(), st.integers(0, 200))
 def test_flags_say_what_lives_and_choose_it_again(kernels, lists, random, edge):
     features, offsets = laid_out(lists)
-    nodes_have = [set(random.sample(sorted(one), random.randint(0, len(one)))) for one in lists for _ in range(2)]
+    nodes_have = [some_of(sorted(one), random) for one in lists for _ in range(2)]
     held, places = laid_out(nodes_have)
     nodes = np.zeros((len(nodes_have), open_nodes.N_FIELDS), np.int64)
     nodes[:, open_nodes.AT_FEATURE], nodes[:, open_nodes.N_FEATURES] = places[:-1], np.diff(places)
@@ -48,7 +57,7 @@ def test_flags_say_what_lives_and_choose_it_again(kernels, lists, random, edge):
     for edges, flags in (([0, 200], of_ranges[:1]), ([0, edge, 200], of_ranges[1:])):
         chosen, chosen_offsets = np.empty(2 * len(features) + 1, np.int32), np.empty(len(positions) + 1, np.int64)
         first_words = np.cumsum([0, *map(len, flags)])
-        flags = np.concatenate(flags)
+        flags = np.concatenate((*flags, np.array([0xABAB], np.uint64)))
         kernels.choose_living(features, offsets, np.array(edges), flags, first_words, positions, chosen, chosen_offsets)
         np.testing.assert_array_equal(chosen_offsets, ends)
         np.testing.assert_array_equal(chosen[: ends[-1]], expected)
