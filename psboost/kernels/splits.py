@@ -35,6 +35,7 @@ NODE, UNSTORED_LEFT, BUILD_LEFT, N_SPLIT = 0, 5, 6, 7
 
 # Candidates are tested many at once: those of several features together where these have few bins.
 BATCH = 256
+_SINGLES = 64  # features of one bin, as one-hot data have, that are tested before they become candidates
 # candidates (int64, one a column): the sums of the left side with missing values on the right; what is missing; where
 # it is, feature << 32 | bin; which of the two ways may win: 1 missing right, 2 missing left
 _GRAD, _HESS, _MISSING_GRAD, _MISSING_HESS, _WHERE, _MAY_WIN, N_FIELDS = range(7)
@@ -226,6 +227,30 @@ def _add_bins_and_zeros(node, pairs, begin, end, first, zero_bin, nan_bin, node_
     return n
 
 
+@inline
+def _are_single(starts, i, n_features):
+    """Whether feature i and those behind it, _SINGLES of them, have one bin each."""
+    return i + _SINGLES <= n_features and starts[i + _SINGLES] - starts[i] == _SINGLES
+
+
+@inline
+def _may_gain(grad, hess, node_sums, reg_lambda, bound):
+    """Whether the split of a feature's only bin from all other rows may gain `bound`."""
+    left, right = float64(grad), float64(node_sums[0] - grad)
+    h, k = float64(hess) + reg_lambda, float64(node_sums[1] - hess) + reg_lambda
+    return not left * left * k + right * right * h < bound * h * k
+
+
+@inline
+def _some_may_gain(sums, pairs, begin, node_sums, reg_lambda, bound):
+    """_may_gain of some of _SINGLES bins from `begin` on. Compiled to vector instructions."""
+    total, some = (node_sums[0], node_sums[1]), False
+    for k in range(uint64(begin), uint64(begin + _SINGLES)):
+        grad, hess = read(sums, pairs, k)
+        some |= _may_gain(grad, hess, total, reg_lambda, bound)
+    return some
+
+
 @kernel(
     boolean(
         NODE_HISTOGRAM, boolean, IN[int32], IN[int32], IN[int64], IN[int64], IN[float64],
@@ -254,24 +279,32 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, can
     score_step = _SURELY_LESS / rule[GRAD_STEP] / rule[GRAD_STEP] * rule[HESS_STEP]
     n_features = len(node.features)
     # The most that each feature's children can score; of one bin, which takes a sixth of the time below, it is not asked.
-    promising, most = int64(-1), -1.0
-    for i in range(n_features):
-        begin, end = int64(node.starts[i]), int64(node.starts[i + 1])
-        if end - begin > 1:
-            scores[i] = _most_score(node.sums, pairs, begin, end, node_sums, reg_lambda)
-            if scores[i] > most:
-                promising, most = i, scores[i]
-    # The most promising feature goes first, so that others fall behind it at once; that it comes again changes nothing.
-    bound = (parent_score + best_gain[0]) * score_step
-    n = int64(0)
-    for turn in range(int64(promising < 0), n_features + 1):
-        i = turn - 1 if turn > 0 else promising
+    promising, most, i = int64(-1), -1.0, int64(0)
+    while i < n_features:
         begin, end = int64(node.starts[i]), int64(node.starts[i + 1])
         if end - begin == 1:
+            i += _SINGLES if _are_single(node.starts, i, n_features) else 1
+            continue
+        scores[i] = _most_score(node.sums, pairs, begin, end, node_sums, reg_lambda)
+        if scores[i] > most:
+            promising, most = i, scores[i]
+        i += 1
+    # The most promising feature goes first, so that others fall behind it at once; that it comes again changes nothing.
+    bound = (parent_score + best_gain[0]) * score_step
+    n, next_turn, tested = int64(0), int64(promising < 0), int64(0)
+    while next_turn <= n_features:
+        turn = next_turn
+        i = turn - 1 if turn > 0 else promising
+        next_turn += 1
+        begin, end = int64(node.starts[i]), int64(node.starts[i + 1])
+        if end - begin == 1:
+            if turn > tested and _are_single(node.starts, i, n_features):
+                if not _some_may_gain(node.sums, pairs, begin, node_sums, reg_lambda, bound):
+                    next_turn = turn + _SINGLES
+                    continue
+                tested = i + _SINGLES
             grad, hess = read(node.sums, pairs, begin)
-            left, right = float64(grad), float64(total_grad - grad)
-            h, k = float64(hess) + reg_lambda, float64(total_hess - hess) + reg_lambda
-            if left * left * k + right * right * h < bound * h * k:
+            if not _may_gain(grad, hess, node_sums, reg_lambda, bound):
                 continue
         elif scores[i] < bound:
             continue

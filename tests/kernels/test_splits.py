@@ -107,14 +107,15 @@ def test_features_that_died_above_are_left_out(kernels, node, rule, data):
 
 
 @WAYS
-@pytest.mark.parametrize("seed", range(4))
-def test_more_candidates_than_are_tested_at_once(kernels, seed):
-    """Many features of few bins and a few of many, among them copies, whose splits gain the same."""
+@pytest.mark.parametrize("pairs", [True, False])
+@pytest.mark.parametrize(("seed", "single"), [(0, 0.9), (1, 0.9), (2, 0.99), (3, 0.995), (4, 1.0)])
+def test_more_candidates_than_are_tested_at_once(kernels, seed, single, pairs):
+    """Many features of one bin and a few of many, among them copies, whose splits gain the same."""
     rng = np.random.default_rng(seed)
     n_rows, n_bins = 60, {}
     rows = [{} for _ in range(n_rows)]
     for feature in rng.permutation(420).tolist():
-        n_bins[feature] = 1 if rng.random() < 0.9 else 40
+        n_bins[feature] = 1 if rng.random() < single else 40
         if feature % 7 == 3 and feature - 1 in n_bins:  # a copy
             n_bins[feature] = n_bins[feature - 1]
             for row in rows:
@@ -127,7 +128,8 @@ def test_more_candidates_than_are_tested_at_once(kernels, seed):
     values = [(int(rng.integers(-9, 10)), int(rng.integers(1, 4))) for _ in rows]
     features = dict.fromkeys(n_bins, (None, None))
     rule = naive.Rule(0.25, 0.5, 1.0, 0.0, 1e-6, 2)
-    assert find(kernels, rows, values, features, n_bins, rule) == naive.find_split(rows, values, features, rule)
+    found = find(kernels, rows, values, features, n_bins, rule, pairs=pairs)
+    assert found == naive.find_split(rows, values, features, rule)
 
 
 @WAYS
