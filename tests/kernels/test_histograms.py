@@ -92,6 +92,22 @@ def test_build(kernels, block, width, row_bins):
         assert not acc.any()
 
 
+@WAYS
+@pytest.mark.parametrize("stride", [4, 8, 16])
+@pytest.mark.parametrize("row_bins", [(np.int64, np.int32), (np.int32, np.uint16)])
+@pytest.mark.parametrize("span", [(0, 0), (3, 4), (0, 3), (2, 6), (0, 23), (5, 22)])
+def test_padded_rows_that_follow_each_other(kernels, stride, row_bins, span):
+    rng = np.random.default_rng(stride)
+    rows = [sorted(rng.choice(N_BINS, rng.integers(0, 1 + min(stride, N_BINS)), replace=False).tolist()) for _ in range(23)]
+    values = [(int(rng.integers(-99, 99)), int(rng.integers(1, 99))) for _ in rows]
+    which = range(*span)
+    _, _, which, packed = arrays(rows, values, which)
+    acc = np.zeros(N_BINS + N_NONE, np.int64)
+    kernels.build_padded(padded(rows, row_bins, stride)[1], stride, which, packed, acc)
+    found = {b: (int(slot) >> 32, int(slot) & 0xFFFFFFFF) for b, slot in enumerate(acc) if slot}
+    assert found == naive.build(rows, which.tolist(), values)
+
+
 @pytest.mark.parametrize("held", [(3, 0), (3, 4), (16, 16), (17, 0)], ids=["short", "four", "sixteen", "long"])
 @pytest.mark.parametrize(("most", "n_fit"), [(2**20, 1 << 11), (2**18, 1 << 13)], ids=["too few fit", "in pieces"])
 @pytest.mark.parametrize("width", [np.int32, np.int64])
