@@ -15,19 +15,6 @@ from psboost.kernels import node_builds
 from psboost.kernels.row_bins import N_NONE
 
 
-class _Accumulators:
-    """Memory for a node's sums, packed or in pairs (kernels.histograms), all 0 until somebody adds to it."""
-
-    def __init__(self, n_bins: int):
-        self._n_bins = n_bins
-        self._held: dict[bool, np.ndarray] = {}
-
-    def of(self, pairs: bool) -> np.ndarray:
-        if pairs not in self._held:
-            self._held[pairs] = np.zeros((self._n_bins + N_NONE) * (1 + pairs), np.int64)
-        return self._held[pairs]
-
-
 class _Parts:
     """Memory for entries over ranges of features, each in a part of the same arrays; kept for the next ones.
 
@@ -65,7 +52,8 @@ class HistogramBuilder(ABC):
         """bin_offsets (int32): bins of a feature."""
         self._bin_offsets = bin_offsets
         self._n_bins = int(bin_offsets[-1])
-        self._accs = _Accumulators(self._n_bins)
+        # A node's sums, packed or in pairs (kernels.histograms): of what is never used, an operating system makes no memory.
+        self._acc = np.zeros(2 * (self._n_bins + N_NONE), np.int64)
         self._parts: _Parts | None = None
 
     @staticmethod
@@ -157,7 +145,7 @@ class DenseBuilder(HistogramBuilder):
         total, n_fit = Total(*sums), max(1, node.size(0))
         if total.needs_pairs:
             n_fit = kernels.rows_that_fit(most_grad, most_hess)
-        acc = self._accs.of(total.needs_pairs)[: self._n_bins << total.needs_pairs]
+        acc = self._acc[: self._n_bins << total.needs_pairs]
         acc.fill(0)
         for rows in node.parts(0):
             dense_kernels.build_dense(
@@ -191,9 +179,10 @@ class SparseBuilder(HistogramBuilder):
         self._indptr, self._bins, self._stride = indptr, bins, stride
         self._postings = posting_offsets, posting_rows, tilings
         self._most = int(np.diff(indptr).max(initial=0))
+        self._single = bool((np.diff(bin_offsets) == 1).all())  # each feature has one bin
         self._marks = np.zeros(self._n_bins // 64 + 1, np.uint64)
         self._values: np.ndarray | None = None  # of all the block's rows, all 0
-        self._dirty: np.ndarray | None = None  # an accumulator that is not all 0
+        self._dirty = self._acc[:0]  # what of it is not all 0
 
     @property
     def _most_stored(self):
@@ -204,7 +193,7 @@ class SparseBuilder(HistogramBuilder):
         total = Total(*sums[: len(Total._fields)].tolist())
         slots = acc[: (self._n_bins + N_NONE) << total.needs_pairs]
         node_builds.build_node(indptr, bins, stride, *postings, rows, span, sums, packed, values, slots)
-        self._dirty = acc
+        self._dirty = slots
         return NodeSums(slots[: self._n_bins << total.needs_pairs], total)
 
     def share_out(self, k, nodes, packed, memory, used, splits, least, open_):
@@ -214,19 +203,17 @@ class SparseBuilder(HistogramBuilder):
         living, positions, ranges = where
         *of_block, acc = self._to_build(nodes, packed)
         return node_builds.build_nodes(
-            *of_block, living.features, living.offsets, positions, ranges, ranges[0], self._most, first, self._marks, acc,
-            *to,
+            *of_block, living.features, living.offsets, positions, ranges, ranges[0], self._most, self._single, first,
+            self._marks, acc, *to,
         )  # fmt: skip
 
     def _to_build(self, nodes: NodeRows, packed: np.ndarray) -> tuple:
         """What kernels.node_builds takes first: the block, the nodes, and memory to work in, all 0."""
-        if self._dirty is not None:
-            self._dirty.fill(0)
-            self._dirty = None
+        self._dirty.fill(0)
+        self._dirty = self._acc[:0]
         if self._values is None or self._values.dtype != packed.dtype:
             self._values = np.zeros(len(self._indptr) - 1, packed.dtype)  # postings have rows of evaluation sets too
-        some_need_pairs = any(Total(*total).needs_pairs for total in nodes.totals.tolist())
         return (
             self._indptr, self._bins, self._stride, *self._postings, self._bin_offsets, *nodes, packed, self._values,
-            self._accs.of(some_need_pairs),
+            self._acc,
         )  # fmt: skip

@@ -16,6 +16,7 @@ from psboost.kernels.histograms import build_by_rows, clear, mark_bins, read, ro
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
+from psboost.kernels.prefetch import prefetch, touch
 from psboost.kernels.row_bins import N_NONE, ROW_BINS
 from psboost.kernels.tiles import TILINGS, build_by_tiles
 from psboost.kernels.words import lowest_one
@@ -24,7 +25,9 @@ from psboost.kernels.words import lowest_one
 GRAD, HESS, SIZE, MOST_GRAD, MOST_HESS, N_SUMS = range(6)
 _POSTINGS = int64, IN[int64], IN[int32], TILINGS  # stride, postings, tilings: behind a block's rows' bins
 _BLOCK = (*_POSTINGS, IN[int32])  # and bin_offsets
+_ROWS_AHEAD = uint64(128)  # so many before its turn a row's gradient is asked for
 _A_ROW = 3  # so many rows of bins are gone through, by tiles, in the time that it takes
+_SLOTS_PER_LINE, _CACHED_BINS = 8, 1 << 17  # in a cache line, and about in a core's second cache
 _NEAR_BINS, _FEW_BINS = 1 << 16, 1 << 20  # so many slots, the hot ones side by side, are quick to add to
 _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
 
@@ -51,7 +54,10 @@ def sum_rows(rows, spans, packed, sums):
     """Sums of the rows of several nodes (OUT); node i's are rows[spans[i, 0] : spans[i, 1]]."""
     for i in range(len(spans)):
         grads, hesses, sizes, most_grad, most_hess = int64(0), int64(0), int64(0), int64(0), int64(0)
-        for k in range(uint64(spans[i, 0]), uint64(spans[i, 1])):
+        end = uint64(spans[i, 1])
+        for k in range(uint64(spans[i, 0]), end):
+            if k + _ROWS_AHEAD < end:
+                prefetch(packed, uint64(rows[k + _ROWS_AHEAD]))
             grads, hesses, sizes, most_grad, most_hess = _add_row(
                 packed, uint64(rows[k]), grads, hesses, sizes, most_grad, most_hess
             )
@@ -60,10 +66,20 @@ def sum_rows(rows, spans, packed, sums):
 
 
 @inline
-def _extract(features, low, high, first, bin_offsets, acc, pairs, first_bin, at, bins, grads, hesses):
+def _extract(features, low, high, first, bin_offsets, single, acc, pairs, first_bin, at, bins, grads, hesses):
     """Writes the present bins of features[low:high] from position `at` on; returns the end. There must be room for one more:
-    each is written without a test, and moved on from if present."""
+    each is written without a test, and moved on from if present.
+
+    single  whether each feature has one bin, as those of one-hot data have: its own number, which is not looked up
+    """
     at = uint64(at)
+    if single and not pairs:
+        for k in range(uint64(low), uint64(high)):
+            b = int64(features[k]) - first
+            grad, hess = read(acc, False, b)
+            bins[at], grads[at], hesses[at] = b - first_bin, grad, hess
+            at += uint64(hess != 0)
+        return int64(at)
     for k in range(low, high):
         f = uint64(int64(features[k]) - first)
         for b in range(uint64(bin_offsets[f]), uint64(bin_offsets[f + _1])):
@@ -97,7 +113,7 @@ def _extract_marked(features, low, high, first, bin_offsets, acc, pairs, marks, 
 
 @inline
 def _extract_node(
-    features, low, end, edges, first, bin_offsets, acc, pairs, marks, marked, i, bins, grads, hesses, begins, ends
+    features, low, end, edges, first, bin_offsets, single, acc, pairs, marks, marked, i, bins, grads, hesses, begins, ends
 ):
     """Writes what `acc` has of node i, whose living features are features[low:end]."""
     low = first_from(edges[0], features, low, end)
@@ -109,7 +125,7 @@ def _extract_node(
                 features, low, high, first, bin_offsets, acc, pairs, marks, first_bin, at, bins, grads, hesses
             )
         else:
-            at = _extract(features, low, high, first, bin_offsets, acc, pairs, first_bin, at, bins, grads, hesses)
+            at = _extract(features, low, high, first, bin_offsets, single, acc, pairs, first_bin, at, bins, grads, hesses)
         ends[s, i + 1] = at - begins[s]
         low = high
 
@@ -138,7 +154,7 @@ def extract_node(
     if not _has_room(edges, first, bin_offsets, most, i, begins, ends):
         return False
     _extract_node(
-        features, low, end, edges, first, bin_offsets, acc, pairs, begins.view(uint64), False, i, bins, grads, hesses,
+        features, low, end, edges, first, bin_offsets, False, acc, pairs, begins.view(uint64), False, i, bins, grads, hesses,
         begins, ends,
     )  # fmt: skip
     return True
@@ -188,8 +204,14 @@ def build_node(indptr, row_bins, stride, posting_offsets, posting_rows, tilings,
             for row in rows[span[c] : span[c + 1]]:
                 values[uint64(row)] = 0
     else:
+        n_filled = n_own * n_stored // max(1, n_rows)
+        if n_bins <= _CACHED_BINS and n_filled >= n_bins // _SLOTS_PER_LINE:
+            # What the rows before it or somebody else pushed out of the cache comes back in order: to wait for each slot
+            # where a row first adds to it takes as long as all the adding.
+            for slot in range(_0, uint64(len(acc)), uint64(_SLOTS_PER_LINE)):
+                touch(acc, slot)
         build_by_rows(indptr, row_bins, stride, posting_offsets, rows, span, packed, pairs, n_fit, acc)
-    return n_bins if by_bins else n_own * n_stored // max(1, n_rows)
+    return n_bins if by_bins else n_filled
 
 
 @inline
@@ -211,7 +233,7 @@ def _clear_marked(marks, pairs, acc):
     [
         int64(
             *held, *_BLOCK, IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[width], IN[int32],
-            IN[int64], IN[int64], IN[int64], int64, int64, int64, OUT[uint64], OUT[int64], OUT[int32], OUT[int64],
+            IN[int64], IN[int64], IN[int64], int64, int64, boolean, int64, OUT[uint64], OUT[int64], OUT[int32], OUT[int64],
             OUT[int64], IN[int64], OUT2[int64],
         )
         for held in ROW_BINS
@@ -220,7 +242,7 @@ def _clear_marked(marks, pairs, acc):
 )  # fmt: skip
 def build_nodes(
     indptr, row_bins, stride, posting_offsets, posting_rows, tilings, bin_offsets, rows, spans, sums, packed, values,
-    features, offsets, positions, edges, first, most_stored, i, marks, acc, bins, grads, hesses, begins, ends,
+    features, offsets, positions, edges, first, most_stored, single, i, marks, acc, bins, grads, hesses, begins, ends,
 ):  # fmt: skip
     """Builds node i and all that follow from the rows or postings of a sparse block, and writes them down; returns the first
     for which there might be no room.
@@ -228,8 +250,9 @@ def build_nodes(
     spans, sums  of each node, as build_node takes them
     values       of all the block's rows, of which `packed` has the first: all 0, as they will be again  # OUT
     most_stored  how many bins a row has at most
+    single       whether each feature has one bin
     marks        a bit for each bin: all 0, as they will be again  # OUT
-    acc          kernels.histograms, in pairs if some node's sums need them: all 0, as it will be again  # OUT
+    acc          kernels.histograms, as long as pairs need it: all 0, as it will be again  # OUT
     """
     n_bins = int64(bin_offsets[-1])
     while i < len(spans):
@@ -246,8 +269,9 @@ def build_nodes(
                 mark_bins(indptr, row_bins, n_bins, rows[spans[i, c] : spans[i, c + 1]], marks)
         low, end = offsets[positions[i] // 2], offsets[positions[i] // 2 + 1]
         _extract_node(
-            features, low, end, edges, first, bin_offsets, slots, pairs, marks, marked, i, bins, grads, hesses, begins, ends
-        )
+            features, low, end, edges, first, bin_offsets, single, slots, pairs, marks, marked, i, bins, grads, hesses,
+            begins, ends,
+        )  # fmt: skip
         if marked:
             _clear_marked(marks, pairs, slots)
         else:

@@ -10,7 +10,7 @@ from psboost.kernels import node_builds
 from psboost.kernels.open_nodes import needs_pairs
 from psboost.kernels.row_bins import N_NONE
 from tests.naive import histograms as naive
-from tests.plain import as_python, both_ways
+from tests.plain import both_ways
 
 WAYS = pytest.mark.parametrize("kernels", both_ways(node_builds), ids=["compiled", "plain"])
 
@@ -18,7 +18,8 @@ WAYS = pytest.mark.parametrize("kernels", both_ways(node_builds), ids=["compiled
 def block_of(seed, n_rows, n_features, width, row_bins=(np.int64, np.int32), stride=0):
     """(rows as lists of bins, (grad, hess) of each, its arrays)"""
     rng = np.random.default_rng(seed)
-    sizes = rng.choice([1, 2, 70, 130], n_features)  # features whose bins lie in several words of marks
+    # features whose bins lie in several words of marks, or have one bin each
+    sizes = rng.choice([1, 2, 70, 130], n_features) if rng.random() < 0.7 else np.ones(n_features, int)
     bin_offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)
     rows = [
         [int(rng.integers(bin_offsets[f], bin_offsets[f + 1])) for f in range(n_features) if rng.random() < 0.6]
@@ -85,8 +86,8 @@ def test_nodes_of_a_level(kernels, seed, n_rows, width, first, row_bins, form):
     offsets, positions = np.cumsum([0, *map(len, lists)]), np.array([0, 1, 3])
     edges = np.array([0, 2, 2, n_features]) + first
     n_bins = int(block.bin_offsets[-1])
-    some_need_pairs = any(as_python(node_builds).needs_pairs(size, hess) for _, hess, size, *_ in sums.tolist())
-    marks, acc = np.zeros(n_bins // 64 + 1, np.uint64), np.zeros((n_bins + N_NONE) * (1 + some_need_pairs), np.int64)
+    marks, acc = np.zeros(n_bins // 64 + 1, np.uint64), np.zeros(2 * (n_bins + N_NONE), np.int64)
+    single = bool((np.diff(block.bin_offsets) == 1).all())
     sizes = [(2, 3), (4, 1)][:: rng.choice([1, -1])]
     tilings = tilings_of(block.posting_offsets, block.posting_rows, n_rows, True, sizes)
     spare, ends = np.zeros(n_rows, width), np.zeros((3, 4), np.int64)
@@ -101,8 +102,8 @@ def test_nodes_of_a_level(kernels, seed, n_rows, width, first, row_bins, form):
         held = grown
         done = kernels.build_nodes(
             block.indptr, block.bins, block.stride, block.posting_offsets, block.posting_rows, tilings, block.bin_offsets,
-            own, spans, sums, block.packed, spare, features, offsets, positions, edges, first, max(map(len, rows)), done,
-            marks, acc, *held, begins, ends,
+            own, spans, sums, block.packed, spare, features, offsets, positions, edges, first, max(map(len, rows)),
+            single, done, marks, acc, *held, begins, ends,
         )  # fmt: skip
         assert before <= done and not marks.any() and not acc.any() and not spare.any()
         room *= 2
