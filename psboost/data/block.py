@@ -128,8 +128,8 @@ class SparseBlock(Block):
 
     def _clear_bits_of_lists(self, leaving, rows, own, bits):
         routing_kernels.clear_bits_of_lists(
-            self.indptr, self.bins, self.posting_offsets, self.posting_rows, self.rows_ascend, self.bin_offsets, own,
-            leaving, rows.start, rows.stop, bits,
+            self.indptr, self.bins, self.stride, self.posting_offsets, self.posting_rows, self.rows_ascend, self.bin_offsets,
+            own, leaving, rows.start, rows.stop, bits,
         )  # fmt: skip
 
 

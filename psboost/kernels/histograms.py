@@ -16,7 +16,7 @@ from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint64, void
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import prefetch
-from psboost.kernels.row_bins import N_NONE, ROW_BINS
+from psboost.kernels.row_bins import N_NONE, ROW_BINS, bins_of
 
 LOW, HALF = 0xFFFFFFFF, 1 << 31
 GRADS_FIT, HESSES_FIT = 1 << 31, 1 << 32  # with less in a node, no packed sum of it overflows
@@ -287,29 +287,29 @@ def build_by_bins(posting_offsets, posting_rows, too_many, packed, pairs, acc):
                 write(grad, hess, pairs, b, acc)
 
 
-@kernel([void(*held, IN[int32], int64, OUT[int64]) for held in ROW_BINS])
-def clear(indptr, bins, rows, width, acc):
+@kernel([void(*held, int64, IN[int32], int64, OUT[int64]) for held in ROW_BINS])
+def clear(indptr, bins, stride, rows, width, acc):
     """Sets the slots (width 1: packed, 2: pairs) of every bin that a row of `rows` holds to 0."""
     n_rows, step = uint64(len(rows)), uint64(width)
     for i in range(n_rows):
         if i + _BINS_AHEAD < n_rows:
-            prefetch(bins, uint64(indptr[uint64(rows[i + _BINS_AHEAD])]))
-        row = uint64(rows[i])
-        for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
+            prefetch(bins, bins_of(indptr, stride, uint64(rows[i + _BINS_AHEAD]))[0])
+        begin, end = bins_of(indptr, stride, uint64(rows[i]))
+        for k in range(begin, end):
             slot = step * uint64(bins[k])
             acc[slot] = 0
             acc[slot + step - _1] = 0
 
 
-@kernel([void(*held, int64, IN[int32], OUT[uint64]) for held in ROW_BINS])
-def mark_bins(indptr, bins, n_bins, rows, marks):
+@kernel([void(*held, int64, int64, IN[int32], OUT[uint64]) for held in ROW_BINS])
+def mark_bins(indptr, bins, stride, n_bins, rows, marks):
     """Sets the bit of every bin that a row of `rows` holds: bit b % 64 of marks[b // 64]."""
     n_rows, none = uint64(len(rows)), uint64(n_bins)
     for i in range(n_rows):
         if i + _BINS_AHEAD < n_rows:
-            prefetch(bins, uint64(indptr[uint64(rows[i + _BINS_AHEAD])]))
-        row = uint64(rows[i])
-        for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
+            prefetch(bins, bins_of(indptr, stride, uint64(rows[i + _BINS_AHEAD]))[0])
+        begin, end = bins_of(indptr, stride, uint64(rows[i]))
+        for k in range(begin, end):
             b = uint64(bins[k])
             if b >= none:
                 break

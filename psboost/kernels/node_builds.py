@@ -266,7 +266,7 @@ def build_nodes(
         marked = 2 * n_filled < n_bins
         if marked:
             for c in range(0, spans.shape[1], 2):
-                mark_bins(indptr, row_bins, n_bins, rows[spans[i, c] : spans[i, c + 1]], marks)
+                mark_bins(indptr, row_bins, stride, n_bins, rows[spans[i, c] : spans[i, c + 1]], marks)
         low, end = offsets[positions[i] // 2], offsets[positions[i] // 2 + 1]
         _extract_node(
             features, low, end, edges, first, bin_offsets, single, slots, pairs, marks, marked, i, bins, grads, hesses,
@@ -306,7 +306,7 @@ def share_nodes(
         done = add_sums(memory, used, parents, built_left, i, slots, sums[i], least, nodes)
         if 16 * n_filled < n_bins:
             for c in range(0, spans.shape[1], 2):
-                clear(indptr, row_bins, rows[spans[i, c] : spans[i, c + 1]], 1 + int64(pairs), slots)
+                clear(indptr, row_bins, stride, rows[spans[i, c] : spans[i, c + 1]], 1 + int64(pairs), slots)
         else:
             fill(slots, 0)
         if done != i + 1:

@@ -10,7 +10,7 @@ from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, IN2, OUT, OUT2, boolean, inline, int32, int64, kernel, types, uint64, void
 from psboost.kernels.members import BEGIN, END, PLACE
 from psboost.kernels.prefetch import prefetch
-from psboost.kernels.row_bins import ROW_BINS
+from psboost.kernels.row_bins import ROW_BINS, bins_of
 from psboost.kernels.splits import BIN, DEFAULT_LEFT, LOCAL, NODE, SHARD, UNSTORED_LEFT
 
 _SCANNED = 64  # so many rows of a bin are gone through sooner than searched
@@ -127,37 +127,37 @@ def clear_bits(posting_offsets, posting_rows, rows_ascend, bin_offsets, leaving,
 
 
 @inline
-def _clear_of_list(indptr, bins, begin, end, other, rows, low, high, bits):
+def _clear_of_list(indptr, bins, stride, begin, end, other, rows, low, high, bits):
     """Clears the bits of those of rows[low:high] that have one of bins begin .. end, or bin `other`, by their own bins."""
     for i in range(uint64(low), uint64(high)):
-        if i + _PLACE_AHEAD < uint64(high):
+        if stride == 0 and i + _PLACE_AHEAD < uint64(high):
             prefetch(indptr, uint64(rows[i + _PLACE_AHEAD]))
         if i + _BINS_AHEAD < uint64(high):
-            prefetch(bins, uint64(indptr[uint64(rows[i + _BINS_AHEAD])]))
+            prefetch(bins, bins_of(indptr, stride, uint64(rows[i + _BINS_AHEAD]))[0])
         row = uint64(rows[i])
-        row_begin, row_end = indptr[row], indptr[row + _1]
+        row_begin, row_end = bins_of(indptr, stride, row)
         leaves = _0
         if row_end - row_begin <= _FEW_BINS:
-            for k in range(uint64(row_begin), uint64(row_end)):
+            for k in range(row_begin, row_end):
                 b = int64(bins[k])
                 leaves |= uint64(((b >= begin) & (b < end)) | (b == other))
         else:
-            at = first_from(begin, bins, row_begin, row_end)
-            leaves = uint64(at < row_end and bins[at] < end)
+            at = first_from(begin, bins, int64(row_begin), int64(row_end))
+            leaves = uint64(at < int64(row_end) and bins[at] < end)
             if other >= 0 and leaves == _0:
-                at = first_from(other, bins, row_begin, row_end)
-                leaves = uint64(at < row_end and bins[at] == other)
+                at = first_from(other, bins, int64(row_begin), int64(row_end))
+                leaves = uint64(at < int64(row_end) and bins[at] == other)
         bits[row >> _6] &= ~(leaves << (row & _63))
 
 
 @kernel(
     [
-        void(*held, IN[int64], IN[int32], boolean, IN[int32], IN[int32], IN2[int64], int64, int64, OUT[uint64])
+        void(*held, int64, IN[int64], IN[int32], boolean, IN[int32], IN[int32], IN2[int64], int64, int64, OUT[uint64])
         for held in ROW_BINS
     ]
 )
 def clear_bits_of_lists(
-    indptr, bins, posting_offsets, posting_rows, rows_ascend, bin_offsets, rows, lists, first_row, last_row, bits
+    indptr, bins, stride, posting_offsets, posting_rows, rows_ascend, bin_offsets, rows, lists, first_row, last_row, bits
 ):
     """Clears the bits of those `rows` of each of `lists` that leave; all are from first_row to last_row, which are as
     clear_bits takes them, and a row's bins ascend.
@@ -175,7 +175,7 @@ def clear_bits_of_lists(
             n_posted += posting_offsets[other + 1] - posting_offsets[other]
         low, high = lists[s, OWN_BEGIN], lists[s, OWN_END]
         if n_posted * (last_row - first_row) > most * (high - low) * n_rows:
-            _clear_of_list(indptr, bins, begin, end, other, rows, low, high, bits)
+            _clear_of_list(indptr, bins, stride, begin, end, other, rows, low, high, bits)
             continue
         for i in range(uint64(low), uint64(high)):
             row = uint64(rows[i])

@@ -10,9 +10,17 @@ A node's rows are far apart in a block, and to go through them is to wait for me
 of the time on avazu-shaped data.
 """
 
-from psboost.kernels.compile import IN, int32, int64, uint16
+from psboost.kernels.compile import IN, inline, int32, int64, uint16, uint64
 
 STRIDES = 4, 8, 16
 N_NONE = STRIDES[-1]
 WIDE, NARROW = (int64, int32), (int32, uint16)  # of indptr, and of bins
 ROW_BINS = [(IN[indptr], IN[bins]) for indptr, bins in (WIDE, NARROW)]  # what kernels are declared for
+
+
+@inline
+def bins_of(indptr, stride, row):
+    """Where a row's bins, or what they are padded to, begin and end: of padded ones without waiting for `indptr`."""
+    if stride > 0:
+        return uint64(stride) * row, uint64(stride) * (row + uint64(1))
+    return uint64(indptr[row]), uint64(indptr[row + uint64(1)])

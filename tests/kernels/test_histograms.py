@@ -84,11 +84,11 @@ def test_build(kernels, block, width, row_bins):
         found = {b: sums for b in range(N_BINS) if any(sums := read(acc, pairs, b))}
         assert found == expected
         marks = np.zeros(N_BINS // 64 + 1, np.uint64)
-        kernels.mark_bins(indptr, bins, N_BINS, which, marks)
+        kernels.mark_bins(indptr, bins, stride if is_padded else 0, N_BINS, which, marks)
         assert {b for b in range(N_BINS) if int(marks[b // 64]) >> b % 64 & 1} == set(expected) | {
             b for row in which.tolist() for b in block[0][row]
         }
-        kernels.clear(indptr, bins, which, 1 + pairs, acc)
+        kernels.clear(indptr, bins, stride if is_padded else 0, which, 1 + pairs, acc)
         assert not acc.any()
 
 

@@ -74,20 +74,23 @@ def lists_of(own, feature, other, bins=(2, 5)):
 @quick
 @given(
     shards(), st.sampled_from([-1, 0, 1, 4, 7]), st.booleans(), st.booleans(), st.sampled_from([1, 300]),
-    st.sampled_from([(np.int64, np.int32), (np.int32, np.uint16)]),
+    st.sampled_from([(np.int64, np.int32), (np.int32, np.uint16)]), st.sampled_from([0, 0, 8, 16]),
 )  # fmt: skip
-def test_clear_bits_of_lists(kernels, shard, other, ascend, in_parts, times, row_bins):
-    """Of rows of a few bins, and of many; and of bins that have a few times as many rows, or, each many times, far more."""
+def test_clear_bits_of_lists(kernels, shard, other, ascend, in_parts, times, row_bins, stride):
+    """Of rows of a few bins, padded or not, and of many; and of bins that have a few times as many rows or far more."""
     node_of_row, bits, own = shard
     words, n_rows = words_of(bits), len(node_of_row)
     rng = np.random.default_rng(n_rows)
     bins = [np.flatnonzero(rng.random(60) < rng.choice([0.1, 0.6])).tolist() for _ in range(n_rows)]
-    indptr = np.cumsum([0, *map(len, bins)]).astype(row_bins[0])
-    of_all, bin_offsets = np.array([b for row in bins for b in row], row_bins[1]), np.array([0, 20, 28, 60], np.int32)
+    if stride:
+        bins = [sorted(rng.permutation(row)[:stride].tolist()) for row in bins]
+    held = [row + [60 + k for k in range(len(row), stride)] for row in bins]
+    indptr = np.cumsum([0, *map(len, held)]).astype(row_bins[0])
+    of_all, bin_offsets = np.array([b for row in held for b in row], row_bins[1]), np.array([0, 20, 28, 60], np.int32)
     posted = [np.repeat([row for row in range(n_rows) if b in bins[row]], times)[:: 1 if ascend else -1] for b in range(60)]
     offsets, posted = np.cumsum([0, *map(len, posted)]), np.concatenate(posted).astype(np.int32)
     rows, lists = lists_of(own, 1, other)
-    block = indptr, of_all, offsets, posted, ascend, bin_offsets
+    block = indptr, of_all, stride, offsets, posted, ascend, bin_offsets
     for part in edges_of(n_rows, in_parts):
         kernels.clear_bits_of_lists(*block, rows, lists if n_rows > 7 else lists[1:], *part, words)
     leave = [row for row in own if any(22 <= b < 25 or b == 20 + other and other >= 0 for b in bins[row])]
