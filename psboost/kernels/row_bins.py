@@ -1,4 +1,4 @@
-"""Knows which integers a sparse block's rows of bins are held in; does not know what is made of them.
+"""Knows which integers a sparse block's rows of bins are held in, and where each row's are; not what is made of them.
 
     indptr   row r's bins are bins[indptr[r] : indptr[r + 1]]
     bins     ascending within a row
