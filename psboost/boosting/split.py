@@ -11,6 +11,7 @@ from psboost.boosting.partition import n_words_of
 from psboost.data import zeros
 from psboost.data.cut_points import CutPoints
 from psboost.errors import ProtocolError
+from psboost.kernels import gains as gain_kernels
 from psboost.kernels import open_nodes, trees
 from psboost.kernels import splits as kernels
 from psboost.kernels.node_histograms import NodeHistogram
@@ -42,7 +43,7 @@ class FeatureRange:
     shards        int32: its feature shard
     locals        int32: its number within that shard
     bin_offsets   int32 (n_features + 1): its bins
-    default_bins  int32 (2 n_features), as kernels.splits.find_split takes them
+    default_bins  int32 (2 n_features), as kernels.gains.find_split takes them
     """
 
     ids: np.ndarray
@@ -140,8 +141,8 @@ class SplitFinder:
         self._range, self._rule, self._tells_living = features, rule, tells_living
         most_bins = int(np.diff(features.bin_offsets).max(initial=0))
         # Rows a multiple of 4 KiB apart would compete for the same few lines of the cache.
-        room = -(-(kernels.BATCH + 1 + most_bins) // 512) * 512 + 72
-        self._candidates, self._scores = np.empty((kernels.N_FIELDS, room), np.int64), np.empty(features.n_features)
+        room = -(-(gain_kernels.BATCH + 1 + most_bins) // 512) * 512 + 72
+        self._candidates, self._scores = np.empty((gain_kernels.N_FIELDS, room), np.int64), np.empty(features.n_features)
         # Of all nodes' histograms, kept for the next tree: new memory is slow to touch first.
         self._memory = NodeHistogram(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.int32, np.int64)))
         self._used = np.zeros(3, np.int64)
@@ -187,7 +188,7 @@ class SplitFinder:
         """The best split of each open node."""
         of_range, n_nodes = self._range, len(self._nodes)
         fields, gains = np.empty((n_nodes, kernels.N_PROPOSED), np.int64), np.empty(n_nodes)
-        kernels.find_splits(
+        gain_kernels.find_splits(
             self._memory, self._nodes, of_range.bin_offsets, of_range.default_bins, of_range.ids, of_range.shards,
             of_range.locals, self._least, self._constants, self._candidates, self._scores, fields, gains,
         )  # fmt: skip

@@ -17,9 +17,9 @@ from psboost.kernels import CACHE_FOLDER
 # A module comes some time after those whose kernels its own call: what two processes want at once, both compile.
 JOBS = {
     "train": (
-        "histograms", "node_histograms", "summaries", "splits", "binning", "open_nodes", "dense", "packing", "tiles",
+        "histograms", "node_histograms", "summaries", "gains", "binning", "open_nodes", "dense", "packing", "tiles",
         "node_builds", "columns", "members", "routing", "cells", "gradients", "dealing", "links", "trees",
-        "row_gradients", "bundles",
+        "row_gradients", "bundles", "splits",
     ),
     "send": ("twins", "classes", "pairs", "bitvectors", "chunks", "histogram_streams"),
     "predict": ("cells", "exits", "links", "scoring", "walking"),
@@ -27,8 +27,8 @@ JOBS = {
 }  # fmt: skip
 # What is called when the data are binned: it takes as long to load as a tree or two to grow.
 _LATER = (
-    "gradients", "tiles", "node_histograms", "node_builds", "row_gradients", "splits", "open_nodes", "members", "routing",
-    "trees",
+    "gradients", "tiles", "node_histograms", "node_builds", "row_gradients", "gains", "open_nodes", "members", "routing",
+    "splits", "trees",
 )  # fmt: skip
 _MOST_PROCESSES = 8
 _NEW_OBJECTS = 50_000  # between two searches for garbage

@@ -142,11 +142,12 @@ def _clear_of_list(indptr, bins, stride, begin, end, other, rows, low, high, bit
                 b = int64(bins[k])
                 leaves |= uint64(((b >= begin) & (b < end)) | (b == other))
         else:
-            at = first_from(begin, bins, int64(row_begin), int64(row_end))
-            leaves = uint64(at < int64(row_end) and bins[at] < end)
+            first, last = int64(row_begin), int64(row_end)
+            at = first_from(begin, bins, first, last)
+            leaves = uint64(at < last and bins[at] < end)
             if other >= 0 and leaves == _0:
-                at = first_from(other, bins, int64(row_begin), int64(row_end))
-                leaves = uint64(at < int64(row_end) and bins[at] == other)
+                at = first_from(other, bins, first, last)
+                leaves = uint64(at < last and bins[at] == other)
         bits[row >> _6] &= ~(leaves << (row & _63))
 
 

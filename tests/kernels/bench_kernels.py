@@ -12,7 +12,7 @@ from scipy import sparse
 
 from psboost.boosting.scorer import Scorer
 from psboost.data.source import open_source
-from psboost.kernels import binning, columns, histograms, members, node_histograms, splits
+from psboost.kernels import binning, columns, gains, histograms, members, node_histograms, splits
 from psboost.kernels.row_bins import N_NONE
 from psboost.wire import packing
 from tests.naive import gradients as naive_gradients
@@ -110,9 +110,9 @@ def test_find_split(benchmark, data):
     node = _node(data)[1]
     missing = np.full(2 * N_FEATURES, -1, np.int32)
     rule = np.array([2.0**-15, 2.0**-15, 1.0, 0.0, 1e-6])
-    candidates = np.empty((splits.N_FIELDS, splits.BATCH + 1 + N_BINS), np.int64)
+    candidates = np.empty((gains.N_FIELDS, gains.BATCH + 1 + N_BINS), np.int64)
     found = benchmark(
-        splits.find_split, node, True, data.bin_offsets, missing, np.arange(N_FEATURES), data.total, rule, candidates,
+        gains.find_split, node, True, data.bin_offsets, missing, np.arange(N_FEATURES), data.total, rule, candidates,
         np.empty(N_FEATURES), np.zeros(splits.N_PROPOSED, np.int64), np.zeros(1),
     )  # fmt: skip
     assert found == 1

@@ -1,4 +1,4 @@
-"""The slow twin of psboost/kernels/splits.py: tries every split on the rows themselves, by the definition.
+"""The slow twin of psboost/kernels/gains.py: tries every split on the rows themselves, by the definition.
 
 A row is a dict {feature: bin}; a feature that it does not store has its default value (a zero, or missing).
 NaN is the bin `nan_bin` of the feature, where zeros are values.
