@@ -61,7 +61,7 @@ def unpack_ascending(packed: np.ndarray, n_ids: int) -> np.ndarray:
 
 
 def pack_bitvector(words: np.ndarray, n_bits: int) -> tuple[str, np.ndarray]:
-    """The form and bytes of the first n_bits bits, in the smallest of three forms.
+    """The form and bytes of the first n_bits bits, in the smallest of three forms, of those that are likely to be that.
 
     "raw": one bit a bit. "rows": the positions of the zeros. "runs": the positions where a bit differs from
     the one before, which bound the runs of equal bits (RapidScorer); the first bit is compared with 1.

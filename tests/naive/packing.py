@@ -146,6 +146,7 @@ def pack_bitvector(bits: list[int]) -> tuple[str, bytes]:
     best = "raw", raw
     for form, positions in (("rows", zeros), ("runs", changes)):
         packed = pack_blocks([len(positions)]) + pack_blocks(take_gaps([positions]))
-        if 3 * len(positions) <= len(bits) and len(packed) < len(best[1]):
+        tried = 3 * len(positions) <= len(bits) and (form == "rows" or 2 * len(changes) < 3 * len(zeros))
+        if tried and len(packed) < len(best[1]):
             best = form, packed
     return best
