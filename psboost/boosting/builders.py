@@ -40,7 +40,7 @@ class _Parts:
         """What was written to each range, until it is written over."""
         begins = self.begins.tolist()
         return [
-            Histograms(of_range, *(held[begin : begin + int(of_range[-1])] for held in self.arrays))
+            Histograms(of_range, *[held[begin : begin + int(of_range[-1])] for held in self.arrays])
             for begin, of_range in zip(begins, ends, strict=False)
         ]
 

@@ -192,7 +192,7 @@ class Entries:
     def histograms(self, offsets: np.ndarray) -> Histograms:
         """What was written, at these offsets; until it is written over."""
         self.end = int(offsets[-1])
-        return Histograms(offsets, *(held[: self.end] for held in self.arrays))
+        return Histograms(offsets, *[held[: self.end] for held in self.arrays])
 
 
 class HistogramMerger:

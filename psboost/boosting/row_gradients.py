@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import astuple
 
 import numpy as np
 
@@ -83,7 +82,8 @@ class RowGradients:
 
     def _in_units(self, steps: Steps) -> Steps:
         """These steps, as the gradients of pieces are held."""
-        return Steps(*(step / self._unit for step in astuple(steps)))
+        unit = self._unit
+        return Steps(steps.grad / unit, steps.hess / unit, steps.leaf_grad / unit, steps.leaf_hess / unit)
 
     def _of_chunks(self, function: Callable[[slice], np.ndarray]) -> list[np.ndarray]:
         """What `function` makes of each chunk of the rows, all of which it asks for."""

@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 
 from psboost.cluster.timeline import EPOCH, Timeline
 from psboost.wire.ledger import Ledger
@@ -15,29 +16,25 @@ _MOST_OVER = 1000  # stages that are not added up yet
 
 
 class Stopwatch:
-    """Seconds by stage of one role, in all and by tree, and when; an instance is what roles take as `stage`.
+    """Seconds by stage of one role, in all and by tree, and when.
 
-    Stages that are over are put down one after the other, by any thread, and only added up when somebody asks.
+    Stages that are over are put down one after the other, by any thread, and only added up when somebody asks. A tree has
+    hundreds of them: hence few calls for each.
     """
 
     def __init__(self, clock: Callable[[], float] | None = None):
-        """`clock`: seconds, on the same scale for all roles of a run; by default since 1970."""
+        """`clock`: seconds, on the same scale for all roles of a run; by default since 1970.
+
+        stage(label, tree=-1, share=1.0), which roles take, times what is done inside as a stage of `tree` (-1: of none);
+        each second counts as `share` of one.
+        """
+        self.stage: Callable[..., _Stage] = partial(_Stage, self)
         self.clock, self._epoch = (time.perf_counter, EPOCH) if clock is None else (clock, 0.0)
-        self._over: deque[tuple[str, int, float, float, float]] = deque()
+        self._over: deque[tuple[str, int, float, float, float]] = deque()  # label, tree, share, when it began and ended
         self._seconds: Seconds = {}
         self._by_tree: dict[int, Seconds] = {}
         self._timeline = Timeline()
         self._lock = threading.Lock()
-
-    def __call__(self, label: str, tree: int = -1, share: float = 1.0) -> "_Stage":
-        """Times what is done inside as a stage of `tree` (-1: of none); each second counts as `share` of one."""
-        return _Stage(self, label, tree, share)
-
-    def add(self, over: tuple[str, int, float, float, float]) -> None:
-        """Counts a stage that is over: its label, tree and share, and when it began and ended."""
-        self._over.append(over)
-        if len(self._over) >= _MOST_OVER:
-            self._add_up()
 
     @property
     def seconds(self) -> Seconds:
@@ -61,13 +58,9 @@ class Stopwatch:
         with self._lock:
             while self._over:
                 label, tree, share, begin, end = self._over.popleft()
-                self._add(label, tree, share * (end - begin))
                 self._timeline.add(tree, label, self._epoch + begin, self._epoch + end)
-
-    def _add(self, label: str, tree: int, seconds: float) -> None:
-        of_tree = self._by_tree.setdefault(tree, {})
-        self._seconds[label] = self._seconds.get(label, 0.0) + seconds
-        of_tree[label] = of_tree.get(label, 0.0) + seconds
+                for seconds in (self._seconds, self._by_tree.setdefault(tree, {})):
+                    seconds[label] = seconds.get(label, 0.0) + share * (end - begin)
 
     def state(self) -> dict:
         """What a message carries; from_state is the way back."""
@@ -77,27 +70,30 @@ class Stopwatch:
     @staticmethod
     def from_state(state: dict) -> "Stopwatch":
         stopwatch = Stopwatch()
-        for tree, seconds in state["seconds"].items():
-            for label, s in seconds.items():
-                stopwatch._add(label, int(tree), s)
+        for tree, of_tree in state["seconds"].items():
+            stopwatch._by_tree[int(tree)] = dict(of_tree)
+            for label, seconds in of_tree.items():
+                stopwatch._seconds[label] = stopwatch._seconds.get(label, 0.0) + seconds
         stopwatch._timeline = Timeline.from_state(state["timeline"])
         return stopwatch
 
 
 class _Stage:
-    """A context manager in a quarter of the time that contextlib's takes: a tree has hundreds of stages."""
+    """A context manager in a quarter of the time that contextlib's takes."""
 
-    __slots__ = ("_add", "_begin", "_clock", "_label", "_share", "_tree")
+    __slots__ = ("_begin", "_label", "_share", "_stopwatch", "_tree")
 
-    def __init__(self, stopwatch: Stopwatch, label: str, tree: int, share: float):
-        self._add, self._clock = stopwatch.add, stopwatch.clock
-        self._label, self._tree, self._share = label, tree, share
+    def __init__(self, stopwatch: Stopwatch, label: str, tree: int = -1, share: float = 1.0):
+        self._stopwatch, self._label, self._tree, self._share = stopwatch, label, tree, share
 
     def __enter__(self) -> None:
-        self._begin = self._clock()
+        self._begin = self._stopwatch.clock()
 
     def __exit__(self, *error) -> None:
-        self._add((self._label, self._tree, self._share, self._begin, self._clock()))
+        stopwatch = self._stopwatch
+        stopwatch._over.append((self._label, self._tree, self._share, self._begin, stopwatch.clock()))
+        if len(stopwatch._over) >= _MOST_OVER:
+            stopwatch._add_up()
 
 
 @dataclass

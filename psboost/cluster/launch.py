@@ -46,7 +46,7 @@ def train_in_processes(
             return None
         return on_round(replace(round_, bytes_sent=heard[0].bytes_sent, seconds=heard[0].seconds))
 
-    coordinator = make_coordinator(job, stopwatch, with_costs, bin_mapper)
+    coordinator = make_coordinator(job, stopwatch.stage, with_costs, bin_mapper)
     spec = {
         "task": "train",
         "job": job.to_dict(),
@@ -76,7 +76,7 @@ def predict_in_processes(
     Returns margins (float32, n_rows), and what it cost.
     """
     stopwatch = Stopwatch()
-    coordinator = PredictionCoordinator(grid, stopwatch)
+    coordinator = PredictionCoordinator(grid, stopwatch.stage)
     spec = {"task": "predict", "grid": asdict(grid), "data": data.to_dict(), "model": model}
     with rendezvous_for(transport) as address:
         costs = run_cluster(
@@ -97,16 +97,16 @@ def make_member_role(name: str, spec: dict, stopwatch: Stopwatch, stack: ExitSta
     if spec["task"] == "train":
         job = Job.from_dict(spec["job"])
         if name not in job.workers:  # its host may not have the data
-            return make_role(name, job, stage=stopwatch)
+            return make_role(name, job, stage=stopwatch.stage)
         eval_sources = tuple(DataInput.from_dict(fields).open() for fields in spec["eval_data"])
         threads = stack.enter_context(side_by_side(job.n_threads, name))
-        return make_role(name, job, data.open(), eval_sources, stage=stopwatch, side_by_side=threads)
+        return make_role(name, job, data.open(), eval_sources, stage=stopwatch.stage, side_by_side=threads)
     if spec["task"] == "predict":
         grid = Grid(**spec["grid"])
         forest = load_model(spec["model"])
         kind, _, number = name.partition(" ")
         shards = [int(part) for part in number.split(",")]
         if kind == "server":
-            return PredictionServer(grid, *shards, forest, stopwatch)
-        return PredictionWorker(grid, *shards, data.open(), forest, stopwatch)
+            return PredictionServer(grid, *shards, forest, stopwatch.stage)
+        return PredictionWorker(grid, *shards, data.open(), forest, stopwatch.stage)
     raise ProtocolError(f"{COORDINATOR}: unknown task {spec['task']!r}")

@@ -42,13 +42,13 @@ def train_in_process(
         sent = sum(cost.ledger.bytes_sent for cost in costs.values())
         return on_round(replace(round_, bytes_sent=sent, seconds=slowest(cost.seconds for cost in costs.values())))
 
-    coordinator = make_coordinator(job, costs[COORDINATOR].stopwatch, with_costs, bin_mapper)
+    coordinator = make_coordinator(job, costs[COORDINATOR].stopwatch.stage, with_costs, bin_mapper)
     others: list[Role] = []
     with ExitStack() as stack:
         for name in (*job.servers, *job.workers):
             threads = stack.enter_context(side_by_side(job.n_threads if name in job.workers else 1, name))
             stopwatch = costs[name].stopwatch
-            others.append(make_role(name, job, source, eval_sources, stage=stopwatch, side_by_side=threads))
+            others.append(make_role(name, job, source, eval_sources, stage=stopwatch.stage, side_by_side=threads))
         _run(coordinator, others, costs, transport)
     return coordinator.result, costs
 
@@ -58,13 +58,13 @@ def predict_in_process(
 ) -> tuple[np.ndarray, dict[str, Costs]]:
     """Predicts with roles that share `source` and `forest`. Returns margins (float32, n_rows), and what it cost."""
     costs = _fresh_costs(grid)
-    coordinator = PredictionCoordinator(grid, costs[COORDINATOR].stopwatch)
+    coordinator = PredictionCoordinator(grid, costs[COORDINATOR].stopwatch.stage)
     others: list[Role] = [
-        PredictionServer(grid, s, forest, costs[name].stopwatch) for s, name in enumerate(grid.servers)
+        PredictionServer(grid, s, forest, costs[name].stopwatch.stage) for s, name in enumerate(grid.servers)
     ]
     for i, name in enumerate(grid.workers):
         shards = divmod(i, grid.n_feature_shards)
-        others.append(PredictionWorker(grid, *shards, source, forest, costs[name].stopwatch))
+        others.append(PredictionWorker(grid, *shards, source, forest, costs[name].stopwatch.stage))
     _run(coordinator, others, costs, transport)
     return coordinator.result, costs
 

@@ -77,13 +77,15 @@ class Mailbox:
             return True
         if self._listener is not None:
             self._listener.heard(envelope.sender)
+        if not isinstance(message, Abort | Beat | ReportCosts):
+            return False
         if isinstance(message, Abort) and (envelope.run == self._endpoint.run or envelope.sender == COORDINATOR):
             raise error_of(message)
         if isinstance(message, Beat) and self._listener is not None:
             self._listener.note(envelope.sender, message)
         if isinstance(message, ReportCosts):
             self.reports[envelope.sender] = costs_of(message)
-        return isinstance(message, Abort | Beat | ReportCosts)
+        return True
 
     def _receive(self) -> tuple[Envelope, Message]:
         while True:

@@ -139,7 +139,7 @@ class VirtualRun:
 
         @contextmanager
         def stage(label: str, tree: int = -1, share: float = 1.0):
-            with stopwatch(label, tree, share):
+            with stopwatch.stage(label, tree, share):
                 if label in phases.NO_STAGES:
                     yield
                     return

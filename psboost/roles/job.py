@@ -98,7 +98,7 @@ class Job(Grid):
         if not self.merges:
             object.__setattr__(self, "n_servers", 0)
 
-    @property
+    @cached_property
     def is_ring(self) -> bool:
         return self.mode != BLOCK
 
@@ -140,7 +140,7 @@ class Job(Grid):
 
     # who does what
 
-    @property
+    @cached_property
     def merges(self) -> bool:
         """Whether servers merge histograms: with one row shard a worker holds its features' whole histograms."""
         return self.n_row_shards > 1 and not self.is_ring

@@ -171,9 +171,10 @@ def _read_array(descriptor: Any, frames: list) -> np.ndarray:
         raise _Unfit(f"an array of unknown dtype or shape {descriptor!r:.100}")
     dtype, data = _DTYPES[descriptor[0]], descriptor[-1]
     if type(data) is bytes:
-        lengths = descriptor[1:-1]
-        known = len(lengths) < _MAX_DIMENSIONS and _are_lengths(lengths)
-        size = dtype.itemsize * math.prod(lengths) if known else 0
+        lengths, size = descriptor[1:-1], dtype.itemsize
+        if lengths:
+            known = len(lengths) < _MAX_DIMENSIONS and _are_lengths(lengths)
+            size *= math.prod(lengths) if known else 0
         if data and size and len(data) % size == 0:
             array = np.frombuffer(data, dtype)  # read-only, as bytes are
             return array.reshape(-1, *lengths) if lengths else array
@@ -243,15 +244,20 @@ def _field_codec(annotation: Any) -> tuple[Callable, Callable]:
         def read_all(items: Any, frames: list) -> tuple:
             if not isinstance(items, list):
                 raise _Unfit(f"expected a list, got {type(items).__name__}")
-            return tuple(read(item, frames) for item in items)
+            return tuple([read(item, frames) for item in items])
 
         return write_all, read_all
     raise TypeError(f"a message field cannot be {annotation}")
 
 
-def _layout(kind: type[Message]) -> list[tuple[str, Callable, Callable]]:
+_PLAIN = {int, float, str, bool}  # a value of exactly this type is as it travels: no call is needed to write or read it
+
+
+def _layout(kind: type[Message]) -> list[tuple[str, type | None, Callable, Callable]]:
+    """Of each field, its name, its type if that is plain, and how others are written and read."""
     hints = get_type_hints(kind)
-    return [(field.name, *_field_codec(hints[field.name])) for field in fields(kind)]
+    named = [(field.name, hints[field.name]) for field in fields(kind)]
+    return [(name, hint if hint in _PLAIN else None, *_field_codec(hint)) for name, hint in named]
 
 
 _LAYOUTS = {kind: _layout(kind) for kind in ALL_KINDS.values()}
@@ -287,9 +293,10 @@ def encode_fields(message: Message) -> Encoded:
     if kind not in _NUMBERS:
         raise TypeError(f"{kind.__name__} is not a message")
     header, frames, values = [], Frames([b""]), vars(message)
-    for name, write, _ in _LAYOUTS[kind]:
+    for name, plain, write, _ in _LAYOUTS[kind]:
+        value = values[name]
         try:
-            header.append(write(values[name], frames))
+            header.append(value if type(value) is plain else write(value, frames))
         except TypeError as error:
             raise TypeError(f"{kind.__name__}.{name}: {error}") from error
     return Encoded(_NUMBERS[kind], header, frames)
@@ -347,9 +354,9 @@ def _decode_fields(header: list, frames: Sequence[Any]) -> tuple[Envelope, Messa
             raise _Unfit(f"expected {len(layout)} fields, got {len(items)}")
         remaining = [memoryview(frame) for frame in reversed(frames)]
         values = {}
-        for (name, _, read), item in zip(layout, items, strict=True):
+        for (name, plain, _, read), item in zip(layout, items, strict=True):
             try:
-                values[name] = read(item, remaining)
+                values[name] = item if type(item) is plain else read(item, remaining)
             except _Unfit as error:
                 raise _Unfit(f"{name}: {error}") from error
         if remaining:

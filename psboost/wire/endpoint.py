@@ -61,7 +61,7 @@ class Endpoint:
         self._addresses: dict[str, str] = {}  # of each peer
         self._senders: dict[str, zmq.Socket] = {}  # for each address
         self._listener: zmq.Socket | None = None
-        self._patience = -1  # ms, the listener's
+        self._patience: float | None = None  # the listener's timeout
         self._small: tuple[Message, Encoded] | None = None  # what was sent last, if its arrays are small
         self._alone = neighbours is None
         self._neighbours = neighbours or Neighbours(alone=True)
@@ -144,10 +144,10 @@ class Endpoint:
         """
         if self._listener is None:
             raise ClusterError(f"{self.name} does not listen: it was made without an address or is closed")
-        began, patience = time.monotonic(), -1 if timeout is None else math.ceil(1000 * timeout)
-        if patience != self._patience:
-            self._patience = patience
-            self._listener.setsockopt(zmq.RCVTIMEO, patience)
+        began = time.monotonic()
+        if timeout != self._patience:
+            self._patience = timeout
+            self._listener.setsockopt(zmq.RCVTIMEO, -1 if timeout is None else math.ceil(1000 * timeout))
         while True:
             try:  # waiting inside the call, and copying what is small, takes half the time of a poll and shared frames
                 frame = self._listener.recv(copy=False)

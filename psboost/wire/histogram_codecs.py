@@ -57,10 +57,10 @@ def encode_histograms(
     """
     encode, _ = _find(codec)
     offsets, bins = contiguous(histograms.offsets, np.int64), contiguous(histograms.bins, np.int32)
-    hesses, bin_offsets, n_entries = contiguous(histograms.hesses, np.int64), contiguous(bin_offsets, np.int32), len(bins)
-    if (offsets[0], offsets[-1]) != (0, n_entries) or not len(histograms.grads) == len(hesses) == n_entries:
+    grads, hesses = contiguous(histograms.grads, np.int64), contiguous(histograms.hesses, np.int64)
+    if (offsets[0], offsets[-1]) != (0, len(bins)) or not len(grads) == len(hesses) == len(bins):
         raise ValueError("offsets, bins, grads and hesses of a histogram must fit each other")
-    return encode(histograms, bin_offsets, Packer() if packer is None else packer, level)
+    return encode(Histograms(offsets, bins, grads, hesses), bin_offsets, Packer() if packer is None else packer, level)
 
 
 def decode_histograms(
@@ -72,7 +72,7 @@ def decode_histograms(
              arrays of their own
     """
     _, decode = _find(codec)
-    return decode(arrays, contiguous(bin_offsets, np.int32), Entries() if entries is None else entries)
+    return decode(arrays, bin_offsets, Entries() if entries is None else entries)
 
 
 def _check(histograms: Histograms, bin_offsets: np.ndarray) -> None:
@@ -101,9 +101,7 @@ def _encode_packed(histograms: Histograms, bin_offsets: np.ndarray, packer: Pack
     words = packer.spare.words(int(histogram_streams.spare_words(histograms.n_nodes, len(histograms.bins))))
     try_pairs = packer.tries_pairs(level)
     n_first, begin, n_second, n_plain = histogram_streams.pack_histograms(
-        contiguous(histograms.offsets, np.int64), contiguous(histograms.bins, np.int32),
-        contiguous(histograms.grads, np.int64), contiguous(histograms.hesses, np.int64), int(bin_offsets[-1]), try_pairs,
-        words,
+        histograms.offsets, histograms.bins, histograms.grads, histograms.hesses, int(bin_offsets[-1]), try_pairs, words,
     )  # fmt: skip
     if n_first < 0:
         _check(histograms, bin_offsets)
@@ -128,7 +126,7 @@ def _decode_packed(arrays: tuple[np.ndarray, ...], bin_offsets: np.ndarray, entr
     if position == kernels.CORRUPT:
         raise reader.misfit()
     begin, n_entries = entries.end, int(offsets[-1])
-    room = (held[begin : begin + n_entries] for held in entries.room(begin, n_entries))
+    room = [held[begin : begin + n_entries] for held in entries.room(begin, n_entries)]
     spare = entries.spare.words(histogram_streams.SPARE * n_entries)
     if not histogram_streams.unpack_entries(words, position, end, head, n_bins, offsets, spare, *room):
         raise reader.misfit()
@@ -138,7 +136,7 @@ def _decode_packed(arrays: tuple[np.ndarray, ...], bin_offsets: np.ndarray, entr
 def _encode_csr(histograms: Histograms, bin_offsets: np.ndarray, packer: Packer, level: int) -> tuple[np.ndarray, ...]:
     """node_rows, features, row_pointers, columns (int32; see split_features) and values (float64, n x 2)."""
     _check(histograms, bin_offsets)
-    bins, n_entries = contiguous(histograms.bins, np.int32), len(histograms.bins)
+    n_entries = len(histograms.bins)
     values = np.empty((n_entries, 2), np.float64)
     for column, sums in enumerate((histograms.grads, histograms.hesses)):
         if n_entries and (int(sums.min()) < -_EXACT or int(sums.max()) > _EXACT):
@@ -147,8 +145,10 @@ def _encode_csr(histograms: Histograms, bin_offsets: np.ndarray, packer: Packer,
     node_rows = np.empty(histograms.n_nodes + 1, np.int32)
     features, columns = np.empty(n_entries, np.int32), np.empty(n_entries, np.int32)
     pointers = np.empty(n_entries + 1, np.int32)
-    offsets = contiguous(histograms.offsets, np.int64)
-    n_rows = kernels.split_features(offsets, bins, bin_offsets, node_rows, features, pointers, columns)
+    bin_offsets = contiguous(bin_offsets, np.int32)
+    n_rows = kernels.split_features(
+        histograms.offsets, histograms.bins, bin_offsets, node_rows, features, pointers, columns
+    )
     return node_rows, features[:n_rows].copy(), pointers[: n_rows + 1].copy(), columns, values
 
 
@@ -171,7 +171,7 @@ def _decode_csr(arrays: tuple[np.ndarray, ...], bin_offsets: np.ndarray, entries
         raise ProtocolError("csr histograms: a sum that is not a whole number up to 2^53, or a sum_hess of 0")
     offsets, bins = np.empty(len(node_rows), np.int64), np.empty(n_entries, np.int32)
     matrix = (contiguous(array, np.int32) for array in arrays[:4])
-    if not kernels.join_features(*matrix, bin_offsets, offsets, bins):
+    if not kernels.join_features(*matrix, contiguous(bin_offsets, np.int32), offsets, bins):
         raise ProtocolError("csr histograms: rows or columns that do not ascend, or leave the features")
     begin = entries.end
     for held, values_of in zip(entries.room(begin, n_entries), (bins, values[:, 0], values[:, 1]), strict=True):

@@ -15,7 +15,7 @@ from psboost.kernels import packing as kernels
 
 def most_words(*lengths: int) -> int:
     """How many words streams of so many values take at most."""
-    return sum(71 * length + 32 * (length // kernels.BLOCK + 1) for length in lengths) // 64 + 2
+    return sum([71 * length + 32 * (length // kernels.BLOCK + 1) for length in lengths]) // 64 + 2
 
 
 def pack_streams(*streams: np.ndarray, by_class: np.ndarray | None = None) -> np.ndarray:

@@ -23,11 +23,11 @@ class Clock:
 def test_a_stopwatch_knows_how_long_and_when_and_survives_a_message():
     clock = Clock()
     stopwatch = Stopwatch(clock)
-    with stopwatch("tree", 3):
+    with stopwatch.stage("tree", 3):
         clock.now += 1
-        with stopwatch("build", 3, 0.5):
+        with stopwatch.stage("build", 3, 0.5):
             clock.now += 2
-    with stopwatch("build"):
+    with stopwatch.stage("build"):
         clock.now += 4
     for of in (stopwatch, Stopwatch.from_state(msgpack.unpackb(msgpack.packb(stopwatch.state())))):
         assert of.seconds == {"tree": 3.0, "build": 5.0}
