@@ -21,6 +21,10 @@ Figures, for each shape and rate:
 Once psboost has a node for each role, so that all it sends crosses an interface, and is beside what its report counts.
 Slow peers grow few trees; ratios are of the same trees of both, and psboost trains again right after each peer, for them:
 one turn of several, if the peer is quick.
+
+With --real-time all processes, the peers' too, run under SCHED_RR, and notes say so. Where nodes share two cores, Linux
+often leaves one idle while a process waits for the other, as it seldom moves one that is waiting or has just run; how
+often depends on the kernel, and on how many processes take turns. Under SCHED_RR an idle core takes whoever waits.
 Qualities are AUC on 20,000 test rows, after as many trees as the note says.
 """
 
@@ -332,7 +336,8 @@ class Bench:
 
     def _path(self, who: str, n_rounds: int) -> Path:
         name = re.sub(r"[^a-z0-9]+", "-", who.lower())
-        return self.data.cache / f"turns-{self.data.train.stem}-{name}-{self.rate}-{n_rounds}.json"
+        policy = re.sub(r"[^a-z]+", "-", _policy())
+        return self.data.cache / f"turns-{self.data.train.stem}-{name}-{self.rate}{policy}-{n_rounds}.json"
 
 
 def measure(arguments, *, data: Path | None = None, again: bool = False, seconds: float = WAIT_SECONDS) -> Iterator[Figure]:
@@ -350,7 +355,12 @@ def measure(arguments, *, data: Path | None = None, again: bool = False, seconds
         for rate in arguments.rates:
             bench = Bench(files, rate, arguments.rounds, again=again, seconds=seconds)
             scale = "" if arguments.scale == 1 else f", {arguments.scale:g} of the rows"
-            yield from figures(bench, arguments.repeats, f"{rate}{scale}")
+            yield from figures(bench, arguments.repeats, f"{rate}{scale}{_policy()}")
+
+
+def _policy() -> str:
+    """What notes say of how processes are scheduled."""
+    return ", real-time" if os.sched_getscheduler(0) == os.SCHED_RR else ""
 
 
 def figures(bench: Bench, n_repeats: int, where: str) -> Iterator[Figure]:
@@ -427,6 +437,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="a folder with SHAPE-small-train.npz and SHAPE-small-test.npz")
     parser.add_argument("--again", action="store_true", help="run peers that have run today again")
     parser.add_argument("--seconds", type=float, default=WAIT_SECONDS, help="that a peer has for a training, or for several")
+    parser.add_argument("--real-time", action="store_true", help="schedule all processes, the peers' too, as SCHED_RR does")
     parser.add_argument("--out", type=Path, default=PATH, help="the table of results")
     arguments = parser.parse_args()
     arguments.shapes, arguments.rates = arguments.shapes.split(","), arguments.rate.split(",")
@@ -439,6 +450,8 @@ def main() -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     """Shows and keeps all figures."""
+    if arguments.real_time:
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))  # as root may; whom it starts inherits it
     with signals_as_interrupt():
         for figure in measure(arguments, data=arguments.data, again=arguments.again, seconds=arguments.seconds):
             show(figure)
