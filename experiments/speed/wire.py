@@ -21,11 +21,11 @@ Figures, for each shape and rate:
 Once psboost has a node for each role, so that all it sends crosses an interface, and is beside what its report counts.
 Slow peers grow few trees; ratios are of the same trees of both, and psboost trains again right after each peer, for them:
 one turn of several, if the peer is quick.
+Qualities are AUC on 20,000 test rows, after as many trees as the note says.
 
 With --real-time all processes, the peers' too, run under SCHED_RR, and notes say so. Where nodes share two cores, Linux
 often leaves one idle while a process waits for the other, as it seldom moves one that is waiting or has just run; how
 often depends on the kernel, and on how many processes take turns. Under SCHED_RR an idle core takes whoever waits.
-Qualities are AUC on 20,000 test rows, after as many trees as the note says.
 """
 
 import argparse

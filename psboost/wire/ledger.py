@@ -33,12 +33,10 @@ class Ledger:
 
     def count(self, kind: str, tree: int, payload: int, wire: int, receiver: str) -> None:
         """Add one message."""
+        sums = (1, payload, wire)
         self.bytes_sent += wire
-        for of, name in ((self._trees.setdefault(tree, {}), kind), (self._receivers, receiver)):
-            sums = of.get(name) or of.setdefault(name, [0, 0, 0])
-            sums[0] += 1
-            sums[1] += payload
-            sums[2] += wire
+        _add(self._trees.setdefault(tree, {}), kind, sums)
+        _add(self._receivers, receiver, sums)
 
     def total(self) -> dict[str, dict[str, int]]:
         """{kind: {"messages", "payload", "wire"}} over all trees."""
