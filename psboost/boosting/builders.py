@@ -9,9 +9,8 @@ from psboost.boosting.histogram import DTYPES, Histograms, NodeSums, Sums, Total
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.partition import NodeRows
 from psboost.data.block import Block, DenseBlock
-from psboost.kernels import dense as dense_kernels
-from psboost.kernels import histograms as kernels
-from psboost.kernels import node_builds
+from psboost.kernels import dense_builds, node_builds
+from psboost.kernels.dense import BYTE_STRIDE
 from psboost.kernels.row_bins import N_NONE
 
 
@@ -137,34 +136,27 @@ class DenseBuilder(HistogramBuilder):
     def __init__(self, cells: np.ndarray, stride: int, bin_offsets: np.ndarray):
         """stride: more than the greatest cell."""
         super().__init__(bin_offsets)
-        self._cells, self._stride = cells, dense_kernels.BYTE_STRIDE if cells.dtype == np.uint8 else stride
+        self._cells, self._stride = cells, BYTE_STRIDE if cells.dtype == np.uint8 else stride
         self._wide = np.zeros((len(bin_offsets) - 1) * self._stride, np.int64)
 
     def sum(self, node, packed):
-        [[*sums, most_grad, most_hess]] = node.sums.tolist()
-        total, n_fit = Total(*sums), max(1, node.size(0))
-        if total.needs_pairs:
-            n_fit = kernels.rows_that_fit(most_grad, most_hess)
-        acc = self._acc[: self._n_bins << total.needs_pairs]
-        acc.fill(0)
-        for rows in node.parts(0):
-            dense_kernels.build_dense(
-                self._cells, self._stride, self._bin_offsets, rows, packed, total.needs_pairs, n_fit, self._wide, acc
-            )
-        return NodeSums(acc, total)
+        *of_block, rows, [span], [sums], packed, wide, acc = self._to_build(node, packed)
+        dense_builds.build_dense_node(*of_block, rows, span, sums, packed, wide, acc)
+        total = Total(*sums[: len(Total._fields)].tolist())
+        return NodeSums(acc[: self._n_bins << total.needs_pairs], total)
 
     def share_out(self, k, nodes, packed, memory, used, splits, least, open_):
-        return self.sum(nodes.node(k), packed).share_out(memory, used, splits, k, least, open_)
+        return dense_builds.share_dense_nodes(*self._to_build(nodes, packed), memory, used, *splits, k, least, open_)
 
     def _build_from(self, first, nodes, packed, where, to):
         living, positions, ranges = where
-        node, lived = nodes.node(first), living.of(positions[first])
-        sums = self.sum(node, packed)
-        fits = node_builds.extract_node(
-            lived, 0, len(lived), ranges, ranges[0], self._bin_offsets, sums.acc, sums.pairs,
-            node.size(0) * self._most_stored, first, *to,
-        )  # fmt: skip
-        return first + fits
+        return dense_builds.build_dense_nodes(
+            *self._to_build(nodes, packed), living.features, living.offsets, positions, ranges, ranges[0], first, *to
+        )
+
+    def _to_build(self, nodes: NodeRows, packed: np.ndarray) -> tuple:
+        """What kernels.dense_builds takes first: the block, the nodes, and memory to work in."""
+        return self._cells, self._stride, self._bin_offsets, *nodes, packed, self._wide, self._acc
 
     @property
     def _most_stored(self):

@@ -112,7 +112,7 @@ def _extract_marked(features, low, high, first, bin_offsets, acc, pairs, marks, 
 
 
 @inline
-def _extract_node(
+def extract_node(
     features, low, end, edges, first, bin_offsets, single, acc, pairs, marks, marked, i, bins, grads, hesses, begins, ends
 ):
     """Writes what `acc` has of node i, whose living features are features[low:end]."""
@@ -131,32 +131,12 @@ def _extract_node(
 
 
 @inline
-def _has_room(edges, first, bin_offsets, most, i, begins, ends):
+def has_room(edges, first, bin_offsets, most, i, begins, ends):
     """Whether there is room for node i, of which `most` bins are present at most."""
     for s in range(len(edges) - 1):
         n_bins = int64(bin_offsets[edges[s + 1] - first]) - int64(bin_offsets[edges[s] - first])
         if ends[s, i] + min(most, n_bins) >= begins[s + 1] - begins[s]:
             return False
-    return True
-
-
-@kernel(
-    boolean(
-        IN[int32], int64, int64, IN[int64], int64, IN[int32], IN[int64], boolean, int64, int64, OUT[int32], OUT[int64],
-        OUT[int64], IN[int64], OUT2[int64],
-    )
-)  # fmt: skip
-def extract_node(
-    features, low, end, edges, first, bin_offsets, acc, pairs, most, i, bins, grads, hesses, begins, ends
-):
-    """Writes what `acc`, packed or in pairs, has of node i, whose living features are features[low:end]; False, and nothing
-    is done, if there might be no room: `most` bins are present at most."""
-    if not _has_room(edges, first, bin_offsets, most, i, begins, ends):
-        return False
-    _extract_node(
-        features, low, end, edges, first, bin_offsets, False, acc, pairs, begins.view(uint64), False, i, bins, grads, hesses,
-        begins, ends,
-    )  # fmt: skip
     return True
 
 
@@ -256,7 +236,7 @@ def build_nodes(
     """
     n_bins = int64(bin_offsets[-1])
     while i < len(spans):
-        if not _has_room(edges, first, bin_offsets, span_size(spans[i]) * most_stored, i, begins, ends):
+        if not has_room(edges, first, bin_offsets, span_size(spans[i]) * most_stored, i, begins, ends):
             return i
         pairs = needs_pairs(sums[i, SIZE], sums[i, HESS])
         slots = acc[: (n_bins + N_NONE) << int64(pairs)]
@@ -268,7 +248,7 @@ def build_nodes(
             for c in range(0, spans.shape[1], 2):
                 mark_bins(indptr, row_bins, stride, n_bins, rows[spans[i, c] : spans[i, c + 1]], marks)
         low, end = offsets[positions[i] // 2], offsets[positions[i] // 2 + 1]
-        _extract_node(
+        extract_node(
             features, low, end, edges, first, bin_offsets, single, slots, pairs, marks, marked, i, bins, grads, hesses,
             begins, ends,
         )  # fmt: skip

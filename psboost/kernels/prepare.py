@@ -18,7 +18,7 @@ from psboost.kernels import CACHE_FOLDER
 JOBS = {
     "train": (
         "histograms", "node_histograms", "summaries", "gains", "binning", "open_nodes", "dense", "packing", "tiles",
-        "node_builds", "columns", "members", "routing", "cells", "gradients", "dealing", "links", "trees",
+        "node_builds", "dense_builds", "columns", "members", "routing", "cells", "gradients", "dealing", "links", "trees",
         "row_gradients", "bundles", "splits",
     ),
     "send": ("twins", "classes", "pairs", "bitvectors", "chunks", "histogram_streams"),
