@@ -25,6 +25,7 @@ from psboost.kernels.fills import fill
 from psboost.kernels.histograms import read
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import GRAD, HESS, PAIRS, histogram_of
+from psboost.kernels.packing import mask_of
 from psboost.kernels.splits import (
     BIN,
     DEFAULT_LEFT,
@@ -36,13 +37,15 @@ from psboost.kernels.splits import (
     NODE_HESS,
     SHARD,
 )
+from psboost.kernels.words import lowest_one
 
 # rule (float64): what a unit of grad and of hess is worth, and the regularisation
 GRAD_STEP, HESS_STEP, REG_LAMBDA, REG_ALPHA, MIN_GAIN, GAMMA = range(6)
 
 # Candidates are tested many at once: those of several features together where these have few bins.
 BATCH = 256
-_SINGLES = 64  # features of one bin, as one-hot data have, that are tested before they become candidates
+_FEW_BINS = 128  # of 64 features, which are tested at once: those that are their feature's only one matter
+_0, _1 = uint64(0), uint64(1)
 # candidates (int64, one a column): the sums of the left side with missing values on the right; what is missing; where
 # it is, feature << 32 | bin; which of the two ways may win: 1 missing right, 2 missing left
 _GRAD, _HESS, _MISSING_GRAD, _MISSING_HESS, _WHERE, _MAY_WIN, N_FIELDS = range(7)
@@ -235,9 +238,14 @@ def _add_bins_and_zeros(node, pairs, begin, end, first, zero_bin, nan_bin, node_
 
 
 @inline
-def _are_single(starts, i, n_features):
-    """Whether feature i and those behind it, _SINGLES of them, have one bin each."""
-    return i + _SINGLES <= n_features and starts[i + _SINGLES] - starts[i] == _SINGLES
+def _with_several(starts, first, n):
+    """A bit for each of n features from `first` on, 64 at most: 1 if it has several bins."""
+    if starts[first + n] - starts[first] == n:
+        return _0
+    bits = _0
+    for k in range(uint64(n)):
+        bits |= uint64(starts[uint64(first) + k + _1] - starts[uint64(first) + k] != 1) << k
+    return bits
 
 
 @inline
@@ -249,13 +257,26 @@ def _may_gain(grad, hess, node_sums, reg_lambda, bound):
 
 
 @inline
-def _some_may_gain(sums, pairs, begin, node_sums, reg_lambda, bound):
-    """_may_gain of some of _SINGLES bins from `begin` on. Compiled to vector instructions."""
+def _some_may_gain(sums, pairs, begin, end, node_sums, reg_lambda, bound):
+    """_may_gain of some of the bins begin .. end. Compiled to vector instructions."""
     total, some = (node_sums[0], node_sums[1]), False
-    for k in range(uint64(begin), uint64(begin + _SINGLES)):
+    for k in range(uint64(begin), uint64(end)):
         grad, hess = read(sums, pairs, k)
         some |= _may_gain(grad, hess, total, reg_lambda, bound)
     return some
+
+
+@inline
+def _add_feature(node, pairs, i, bin_offsets, default_bins, node_sums, n, candidates):
+    """Adds the candidates of the node's feature i; returns how many there are."""
+    begin, end, feature = int64(node.starts[i]), int64(node.starts[i + 1]), int64(node.features[i])
+    zero_bin, nan_bin = default_bins[2 * feature], default_bins[2 * feature + 1]
+    first_bin = int64(bin_offsets[feature])
+    first = (feature << int64(32)) - first_bin
+    if zero_bin < 0:
+        return _add_bins(node, pairs, begin, end, first, node_sums, n, candidates)
+    zero_bin, nan_bin = first_bin + zero_bin, first_bin + nan_bin if nan_bin >= 0 else int64(-1)
+    return _add_bins_and_zeros(node, pairs, begin, end, first, zero_bin, nan_bin, node_sums, n, candidates)
 
 
 @kernel(
@@ -286,49 +307,45 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, can
     score_step = _SURELY_LESS / rule[GRAD_STEP] / rule[GRAD_STEP] * rule[HESS_STEP]
     n_features = len(node.features)
     # The most that each feature's children can score; of one bin, which takes a sixth of the time below, it is not asked.
-    promising, most, i = int64(-1), -1.0, int64(0)
-    while i < n_features:
-        begin, end = int64(node.starts[i]), int64(node.starts[i + 1])
-        if end - begin == 1:
-            i += _SINGLES if _are_single(node.starts, i, n_features) else 1
-            continue
-        scores[i] = _most_score(node.sums, pairs, begin, end, node_sums, reg_lambda)
-        if scores[i] > most:
-            promising, most = i, scores[i]
-        i += 1
+    promising, most = int64(-1), -1.0
+    for first in range(0, n_features, 64):
+        several = _with_several(node.starts, first, min(64, n_features - first))
+        while several != _0:
+            i = first + int64(lowest_one(several))
+            several &= several - _1
+            scores[i] = _most_score(node.sums, pairs, node.starts[i], node.starts[i + 1], node_sums, reg_lambda)
+            if scores[i] > most:
+                promising, most = i, scores[i]
     # The most promising feature goes first, so that others fall behind it at once; that it comes again changes nothing.
-    bound = (parent_score + best_gain[0]) * score_step
-    n, next_turn, tested = int64(0), int64(promising < 0), int64(0)
-    while next_turn <= n_features:
-        turn = next_turn
-        i = turn - 1 if turn > 0 else promising
-        next_turn += 1
-        begin, end = int64(node.starts[i]), int64(node.starts[i + 1])
-        if end - begin == 1:
-            if turn > tested and _are_single(node.starts, i, n_features):
-                if not _some_may_gain(node.sums, pairs, begin, node_sums, reg_lambda, bound):
-                    next_turn = turn + _SINGLES
+    bound, n = (parent_score + best_gain[0]) * score_step, int64(0)
+    if promising >= 0:
+        n = _add_feature(node, pairs, promising, bin_offsets, default_bins, node_sums, n, candidates)
+        if _mark(n, node_sums, alpha, reg_lambda, bound, candidates):
+            _choose(n, parent_score, ids, node_sums, rule, candidates, best, best_gain)
+            bound = (parent_score + best_gain[0]) * score_step
+        n = int64(0)
+    for first in range(0, n_features, 64):
+        n_here = min(64, n_features - first)
+        several = _with_several(node.starts, first, n_here)
+        left, begin, end = mask_of(uint64(n_here)), int64(node.starts[first]), int64(node.starts[first + n_here])
+        if end - begin <= _FEW_BINS and not _some_may_gain(node.sums, pairs, begin, end, node_sums, reg_lambda, bound):
+            left = several
+        while left != _0:
+            i = first + int64(lowest_one(left))
+            left &= left - _1
+            begin = int64(node.starts[i])
+            if node.starts[i + 1] - begin == 1:
+                grad, hess = read(node.sums, pairs, begin)
+                if not _may_gain(grad, hess, node_sums, reg_lambda, bound):
                     continue
-                tested = i + _SINGLES
-            grad, hess = read(node.sums, pairs, begin)
-            if not _may_gain(grad, hess, node_sums, reg_lambda, bound):
+            elif scores[i] < bound:
                 continue
-        elif scores[i] < bound:
-            continue
-        feature = int64(node.features[i])
-        zero_bin, nan_bin = default_bins[2 * feature], default_bins[2 * feature + 1]
-        first_bin = int64(bin_offsets[feature])
-        first = (feature << int64(32)) - first_bin
-        if zero_bin < 0:
-            n = _add_bins(node, pairs, begin, end, first, node_sums, n, candidates)
-        else:
-            zero_bin, nan_bin = first_bin + zero_bin, first_bin + nan_bin if nan_bin >= 0 else int64(-1)
-            n = _add_bins_and_zeros(node, pairs, begin, end, first, zero_bin, nan_bin, node_sums, n, candidates)
-        if n >= BATCH or turn == 0:
-            if _mark(n, node_sums, alpha, reg_lambda, bound, candidates):
-                _choose(n, parent_score, ids, node_sums, rule, candidates, best, best_gain)
-                bound = (parent_score + best_gain[0]) * score_step
-            n = int64(0)
+            n = _add_feature(node, pairs, i, bin_offsets, default_bins, node_sums, n, candidates)
+            if n >= BATCH:
+                if _mark(n, node_sums, alpha, reg_lambda, bound, candidates):
+                    _choose(n, parent_score, ids, node_sums, rule, candidates, best, best_gain)
+                    bound = (parent_score + best_gain[0]) * score_step
+                n = int64(0)
     if _mark(n, node_sums, alpha, reg_lambda, bound, candidates):
         _choose(n, parent_score, ids, node_sums, rule, candidates, best, best_gain)
     return best[FEATURE] >= 0
