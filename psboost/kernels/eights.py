@@ -1,4 +1,4 @@
-"""Knows how eight slots of a histogram are looked at in one go, those that are present moved together; does not know nodes.
+"""Knows how eight slots of a histogram are looked at in one go, those that are present moved together; does not know gains.
 
 Written as LLVM's own vectors. Where a processor has no instruction that moves chosen lanes together (AVX-512's compress),
 one by one is as quick: CAN says whether to take eight at once.
@@ -15,6 +15,7 @@ CAN = bool(binding.get_host_cpu_features().get("avx512f", False))
 _LANES, _LOW = 8, 0xFFFFFFFF
 _INT, _SLOT, _NUMBER = ir.IntType(8), ir.IntType(64), ir.IntType(32)
 _SLOTS, _NUMBERS, _BITS = (ir.VectorType(kind, _LANES) for kind in (_SLOT, _NUMBER, ir.IntType(1)))
+_FROM_ONE = ir.Constant(_NUMBERS, list(range(1, _LANES + 1)))
 
 
 def share_eights(begin, n, first, node_bins, node_sums, acc, at, rest, child_bins, child_sums):
@@ -54,20 +55,14 @@ def _share_eights(typing_context, begin, n, first, node_bins, node_sums, acc, at
         with cgutils.for_range(builder, n_) as loop:
             k = builder.add(begin_, builder.shl(loop.index, ir.Constant(_SLOT, 3)))
             bins, sums = _load(builder, bins_of_node, k, _NUMBERS), _load(builder, sums_of_node, k, _SLOTS)
-            places = builder.sub(builder.zext(bins, _SLOTS), first_of_lanes)
-            values = ir.Constant(_SLOTS, ir.Undefined)
-            for lane in range(_LANES):
-                place = builder.extract_element(places, ir.Constant(_NUMBER, lane))
-                value = builder.load(builder.gep(slots, [place]))
-                values = builder.insert_element(values, value, ir.Constant(_NUMBER, lane))
+            values = _gather(builder, slots, bins, first_of_lanes)
             both = values, builder.sub(sums, values)
             to = (bins_of_child, sums_of_child), (bins_of_node, sums_of_node)
             for end, total, here, (to_bins, to_sums) in zip(ends, stored, both, to, strict=True):
                 is_present, begins = builder.icmp_unsigned("!=", here, nothing), builder.load(end)
                 _store(builder, to_bins, begins, _together(builder, bins, is_present))
                 _store(builder, to_sums, begins, _together(builder, here, is_present))
-                n_present = builder.zext(builder.ctpop(builder.bitcast(is_present, _INT)), _SLOT)
-                builder.store(builder.add(begins, n_present), end)
+                builder.store(builder.add(begins, _count(builder, is_present)), end)
                 builder.store(builder.add(builder.load(total), builder.and_(here, low)), total)
         sums = [_sum(builder, builder.load(total)) for total in stored]
         return context.make_tuple(builder, signature.return_type, [*map(builder.load, ends), *sums])
@@ -86,6 +81,90 @@ def _compiled_share_eights(begin, n, first, node_bins, node_sums, acc, at, rest,
     return compiled
 
 
+def share_singles(
+    i, begin, first, least, node_features, node_starts, node_bins, node_sums, acc, n_child, n_rest, at, rest,
+    child_features, child_starts, child_bins, child_sums,
+):  # fmt: skip
+    """Shares eight features of one bin each out: features i .. i + 8 of a node, whose packed slots begin at `begin`. Each is
+    written, from n_child and n_rest on, where its hesses come to `least`.
+
+    Returns the new n_child, n_rest, at and rest; how many bins the one child has, and in how many it has more than the node.
+    """
+    n_taken = n_wrong = 0
+    for lane in range(8):
+        feature, b, of_node = node_features[i + lane], node_bins[begin + lane], node_sums[begin + lane]
+        value = acc[b - first]
+        hess, other = int(value) & _LOW, (int(of_node) & _LOW) - (int(value) & _LOW)
+        n_taken += int(hess != 0)
+        n_wrong += int(other < 0)
+        if hess >= least:
+            child_features[n_child], child_bins[at], child_sums[at] = feature, b, value
+            n_child, at = n_child + 1, at + 1
+            child_starts[n_child] = at
+        if other >= least:
+            node_features[n_rest], node_bins[rest], node_sums[rest] = feature, b, of_node - value
+            n_rest, rest = n_rest + 1, rest + 1
+            node_starts[n_rest] = rest
+    return n_child, n_rest, at, rest, n_taken, n_wrong
+
+
+@intrinsic
+def _share_singles(
+    typing_context, i, begin, first, least, node_features, node_starts, node_bins, node_sums, acc, n_child, n_rest, at, rest,
+    child_features, child_starts, child_bins, child_sums,
+):  # fmt: skip
+    def generate(context, builder, signature, args):
+        data = [
+            cgutils.create_struct_proxy(kind)(context, builder, value=value).data if isinstance(kind, types.Array) else value
+            for kind, value in zip(signature.args, args, strict=True)
+        ]
+        i_, begin_, first_, least_, *of_node, slots, n_child_, n_rest_, at_, rest_ = data[:13]
+        features, bins = _load(builder, of_node[0], i_, _NUMBERS), _load(builder, of_node[2], begin_, _NUMBERS)
+        sums, low = _load(builder, of_node[3], begin_, _SLOTS), spread(builder, _SLOTS, ir.Constant(_SLOT, _LOW))
+        values = _gather(builder, slots, bins, spread(builder, _SLOTS, first_))
+        hesses = builder.and_(values, low)
+        others = builder.sub(builder.and_(sums, low), hesses)
+        nothing, leasts = ir.Constant(_SLOTS, None), spread(builder, _SLOTS, least_)
+        written = []
+        for to, n, end, here, hesses_here in (
+            (data[13:], n_child_, at_, values, hesses), (of_node, n_rest_, rest_, builder.sub(sums, values), others)
+        ):
+            lives = builder.icmp_signed(">=", hesses_here, leasts)
+            for kept, held, place in zip((to[0], to[2], to[3]), (features, bins, here), (n, end, end), strict=True):
+                _store(builder, kept, place, _together(builder, held, lives))
+            ends = builder.add(spread(builder, _NUMBERS, builder.trunc(end, _NUMBER)), _FROM_ONE)
+            _store(builder, to[1], builder.add(n, ir.Constant(_SLOT, 1)), ends)
+            n_lives = _count(builder, lives)
+            written.append((builder.add(n, n_lives), builder.add(end, n_lives)))
+        (n_child_, at_), (n_rest_, rest_) = written
+        n_taken = _count(builder, builder.icmp_unsigned("!=", hesses, nothing))
+        n_wrong = _count(builder, builder.icmp_signed("<", others, nothing))
+        return context.make_tuple(builder, signature.return_type, [n_child_, n_rest_, at_, rest_, n_taken, n_wrong])
+
+    arguments = (
+        i, begin, first, least, node_features, node_starts, node_bins, node_sums, acc, n_child, n_rest, at, rest,
+        child_features, child_starts, child_bins, child_sums,
+    )  # fmt: skip
+    return types.UniTuple(int64, 6)(*arguments), generate
+
+
+@overload(share_singles)
+def _compiled_share_singles(
+    i, begin, first, least, node_features, node_starts, node_bins, node_sums, acc, n_child, n_rest, at, rest,
+    child_features, child_starts, child_bins, child_sums,
+):  # fmt: skip
+    def compiled(
+        i, begin, first, least, node_features, node_starts, node_bins, node_sums, acc, n_child, n_rest, at, rest,
+        child_features, child_starts, child_bins, child_sums,
+    ):  # fmt: skip
+        return _share_singles(
+            int64(i), int64(begin), int64(first), int64(least), node_features, node_starts, node_bins, node_sums, acc,
+            int64(n_child), int64(n_rest), int64(at), int64(rest), child_features, child_starts, child_bins, child_sums,
+        )  # fmt: skip
+
+    return compiled
+
+
 def _variable(builder, value):
     """A place that holds `value` each time that the code comes by: it is made once."""
     place = cgutils.alloca_once(builder, value.type)
@@ -100,6 +179,20 @@ def _load(builder, data, at, kind):
 def _store(builder, data, at, vector):
     place = builder.bitcast(builder.gep(data, [at]), vector.type.as_pointer())
     builder.store(vector, place, align=vector.type.element.width // 8)
+
+
+def _gather(builder, slots, bins, firsts):
+    """The slots of these bins, the first of them being `firsts`, in each lane."""
+    places, values = builder.sub(builder.zext(bins, _SLOTS), firsts), ir.Constant(_SLOTS, ir.Undefined)
+    for lane in range(_LANES):
+        place = builder.extract_element(places, ir.Constant(_NUMBER, lane))
+        values = builder.insert_element(values, builder.load(builder.gep(slots, [place])), ir.Constant(_NUMBER, lane))
+    return values
+
+
+def _count(builder, bits):
+    """How many lanes are 1."""
+    return builder.zext(builder.ctpop(builder.bitcast(bits, _INT)), _SLOT)
 
 
 def _together(builder, vector, chosen):

@@ -14,7 +14,7 @@ from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint64, void
 from psboost.kernels.histograms import HALF, LOW, read, write
 
-_1, _2 = uint64(1), uint64(2)
+_1, _2, _8 = uint64(1), uint64(2), uint64(8)
 
 
 class NodeHistogram(NamedTuple):
@@ -211,8 +211,19 @@ def _share_features(node, begin_feature, end_feature, acc, first, forms, least, 
     """`share_out` of some of the node's features; `acc` begins with bin `first`. `state`  # OUT"""
     n_child, n_rest = uint64(state[_FEATURES]), uint64(state[_OTHER_FEATURES])
     at, rest, begin = uint64(state[_END]), uint64(state[_OTHER_END]), uint64(state[_NEXT])
-    n_taken, n_wrong = uint64(0), int64(0)
-    for i in range(uint64(begin_feature), uint64(end_feature)):
+    n_taken, n_wrong, i = uint64(0), int64(0), uint64(begin_feature)
+    while i < uint64(end_feature):
+        if eights.CAN and not forms[0] and i + _8 <= uint64(end_feature) and uint64(node.starts[i + _8]) - begin == _8:
+            ends = eights.share_singles(
+                i, begin, first, least, node.features, node.starts, node.bins, node.sums, acc, n_child, n_rest, at, rest,
+                child.features, child.starts, child.bins, child.sums,
+            )  # fmt: skip
+            n_child, n_rest, at, rest = uint64(ends[0]), uint64(ends[1]), uint64(ends[2]), uint64(ends[3])
+            n_taken += uint64(ends[4])
+            n_wrong += ends[5]
+            begin += _8
+            i += _8
+            continue
         feature, end, child_begin, rest_begin = node.features[i], uint64(node.starts[i + _1]), at, rest
         if end - begin == _1:
             at, rest, stored, rest_stored, wrong = _share_one(begin, acc, first, forms, at, rest, node, child)
@@ -230,6 +241,7 @@ def _share_features(node, begin_feature, end_feature, acc, first, forms, least, 
         n_child += lives
         n_rest += rest_lives
         begin = end
+        i += _1
     state[_FEATURES], state[_OTHER_FEATURES], state[_END], state[_OTHER_END] = n_child, n_rest, at, rest
     state[_TAKEN] += int64(n_taken)
     state[_WRONG] += n_wrong

@@ -108,14 +108,16 @@ def test_features_that_died_above_are_left_out(kernels, node, rule, data):
 
 @WAYS
 @pytest.mark.parametrize("pairs", [True, False])
-@pytest.mark.parametrize(("seed", "single"), [(0, 0.9), (1, 0.9), (2, 0.99), (3, 0.995), (4, 1.0)])
-def test_more_candidates_than_are_tested_at_once(kernels, seed, single, pairs):
-    """Many features of one bin and a few of many, among them copies, whose splits gain the same."""
+@pytest.mark.parametrize(
+    ("seed", "single", "several"), [(0, 0.9, 40), (1, 0.9, 40), (2, 0.99, 40), (3, 0.995, 40), (4, 1.0, 40), (5, 0.5, 2)]
+)
+def test_more_candidates_than_are_tested_at_once(kernels, seed, single, several, pairs):
+    """Many features of one bin and some of several, among them copies, whose splits gain the same."""
     rng = np.random.default_rng(seed)
     n_rows, n_bins = 60, {}
     rows = [{} for _ in range(n_rows)]
     for feature in rng.permutation(420).tolist():
-        n_bins[feature] = 1 if rng.random() < single else 40
+        n_bins[feature] = 1 if rng.random() < single else several
         if feature % 7 == 3 and feature - 1 in n_bins:  # a copy
             n_bins[feature] = n_bins[feature - 1]
             for row in rows:

@@ -137,9 +137,11 @@ def test_share_out(kernels, parent, least, forms, data):
 @WAYS
 @settings(max_examples=30, deadline=None)
 @given(
-    st.integers(0, 2**32), st.lists(st.integers(0, 40), min_size=1, max_size=5), st.floats(0, 1), st.sampled_from([1, 400])
+    st.integers(0, 2**32), st.lists(st.integers(0, 40), min_size=1, max_size=5) | st.lists(
+        st.sampled_from([1] * 19 + [2]), min_size=8, max_size=40
+    ), st.floats(0, 1), st.sampled_from([1, 30, 400]),
 )  # fmt: skip
-def test_features_of_many_bins(kernels, seed, sizes, share, least):
+def test_features_of_many_bins_and_many_of_one(kernels, seed, sizes, share, least):
     """Which are looked at eight bins at once, and what is left over one by one."""
     rng, offsets = np.random.default_rng(seed), np.cumsum([0, *sizes]).astype(np.int32)
     n_bins, least = int(offsets[-1]), int(least)
@@ -174,6 +176,16 @@ def test_share_out_counts_what_cannot_be(kernels, pairs):
     child, counts = {0: (5, 5), 1: (5, 4)}, np.zeros(3, np.int64)
     kernels.share_out(node, accumulator(child, pairs), np.full(3, pairs), 1, room(3, pairs), counts)
     assert counts[2] == 1
+
+
+@WAYS
+def test_share_out_counts_what_cannot_be_among_features_of_one_bin(kernels):
+    features, held = np.arange(9, dtype=np.int32), np.full(9, (5 << 32) + 4)
+    node = node_histograms.NodeHistogram(features.copy(), np.arange(10, dtype=np.int32), features.copy(), held)
+    room = node_histograms.NodeHistogram(*map(np.empty_like, node))
+    child, counts = np.array([0, 4, 5, 0, 4, 4, 9, 1, 4]), np.zeros(3, np.int64)
+    kernels.share_out(node, child, np.zeros(3, bool), 1, room, counts)
+    assert counts[2] == 2
 
 
 @WAYS

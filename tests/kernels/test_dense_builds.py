@@ -1,0 +1,41 @@
+"""A node of a dense block of any number of features beside numpy, compiled and as plain Python."""
+
+import numpy as np
+import pytest
+
+from psboost.kernels import dense_builds
+from psboost.kernels.dense import BYTE_STRIDE
+from psboost.kernels.node_builds import N_SUMS, add_rows
+from tests.plain import both_ways
+
+WAYS = pytest.mark.parametrize("kernels", both_ways(dense_builds), ids=["compiled", "plain"])
+N_ROWS = 30
+
+
+@WAYS
+@pytest.mark.parametrize("code", [np.uint8, np.uint16])
+@pytest.mark.parametrize("most", [3, 2**31 - 1])
+@pytest.mark.parametrize("n_features", [1, 2, 3, 7, 8, 9, 12, 15, 16, 22])
+def test_rows_of_any_length(kernels, n_features, most, code):
+    """Cells that are not stored among them; sums packed and in pairs; rows in two chunks, as two threads list them."""
+    rng = np.random.default_rng(n_features)
+    n_bins = rng.integers(1, 5, n_features)
+    bin_offsets = np.concatenate([[0], np.cumsum(n_bins)]).astype(np.int32)
+    cells = rng.integers(0, n_bins + 1, (N_ROWS, n_features)).astype(code)
+    values = np.stack([rng.integers(-most, most, N_ROWS), rng.integers(1, most, N_ROWS)], axis=1)
+    packed = (values[:, 0] << 32) + values[:, 1]
+    rows, span = np.array([1, 4, 5, 29, 7, 8, 20], np.int32), np.array([0, 3, 4, 7])
+    which = [1, 4, 5, 7, 8, 20]
+    sums = np.zeros(N_SUMS, np.int64)
+    add_rows(packed[which], sums)
+    stride = BYTE_STRIDE if code == np.uint8 else int(n_bins.max()) + 1
+    wide, acc = np.zeros(n_features * stride, np.int64), np.full(2 * bin_offsets[-1], 77)
+    pairs = kernels.build_dense_node(cells.reshape(-1), stride, bin_offsets, rows, span, sums, packed, wide, acc)
+    assert pairs == (most > 3) and not wide.any()
+    slots = acc[: bin_offsets[-1] << pairs]
+    found = slots.reshape(-1, 2) if pairs else np.stack([slots >> 32, slots & 0xFFFFFFFF], axis=1)
+    expected = np.zeros((bin_offsets[-1], 2), np.int64)
+    for row in which:
+        for f in np.flatnonzero(cells[row] < n_bins):
+            expected[bin_offsets[f] + cells[row, f]] += values[row]
+    np.testing.assert_array_equal(found, expected)
