@@ -35,6 +35,7 @@ PLACES = [
 @pytest.fixture(autouse=True)
 def few_rows_are_worth_a_thread(monkeypatch):
     monkeypatch.setattr(partition, "GROUP_ROWS", 16)
+    monkeypatch.setattr(block_worker, "FEW_VALUES", 0)
 
 
 def place(grid, servers, threads, transport, codec):
@@ -209,6 +210,17 @@ def test_features_of_a_thread_in_two_parts(grid, threads, tmp_path, monkeypatch)
     monkeypatch.setattr(worker, "Part", lambda *a: made.append(Part(*a)) or made[-1])
     assert saved(psboost.train(**arguments, grid=grid, threads=threads), tmp_path) == whole
     assert len(made) > threads * grid[1]
+
+
+@pytest.mark.parametrize(("few", "n_parts"), [(0, 2), (1 << 16, 1)])
+def test_features_of_few_values_are_not_shared_out_to_threads(few, n_parts, tmp_path, monkeypatch):
+    arguments = problem(n_rows=400) | {"num_boost_round": 3, "transport": "memory"}
+    whole = saved(psboost.train(**arguments), tmp_path)
+    monkeypatch.setattr(block_worker, "FEW_VALUES", few)
+    made = []
+    monkeypatch.setattr(worker, "Part", lambda *a: made.append(Part(*a)) or made[-1])
+    assert saved(psboost.train(**arguments, threads=2), tmp_path) == whole
+    assert len(made) == n_parts
 
 
 @pytest.mark.parametrize(("grid", "threads"), [((1, 1), 2), ((1, 2), 1), ((2, 2), 1), ((1, 2), 2)])

@@ -23,6 +23,7 @@ from psboost.wire.packing import pack_integers, unpack_living
 # Bytes of a message, two milliseconds on a link of 1 Gbit/s: it is sent while the next one is packed. Smaller ones go
 # together: where roles share cores, who gets the first would take the core that packs the second.
 _LARGE = 1 << 18
+FEW_VALUES = 1 << 16  # to build and search what so few come to takes less time than to wake up a thread for a part of them
 MANY_TWINS = 0.25  # of a root's bins: fewer are not worth a second way
 
 
@@ -42,8 +43,11 @@ class BlockWorker(Worker):
         if self._job.merges:
             return self._ranges
         parts: list[tuple[int, int]] = []
-        for features in self._ranges:  # short rows take a cache line each, whatever their integers are
-            are_short = columns.n_stored(*features) <= STRIDES[-1] * columns.n_rows
+        n_stored = [columns.n_stored(*features) for features in self._ranges]
+        if sum(n_stored) <= FEW_VALUES:
+            return [(self._ranges[0][0], self._ranges[-1][1])]
+        for n, features in zip(n_stored, self._ranges, strict=True):
+            are_short = n <= STRIDES[-1] * columns.n_rows  # they take a cache line each, whatever their integers are
             parts += [features] if are_short else _narrow_parts(*features, self._bin_offsets)
         return parts
 
