@@ -33,10 +33,6 @@ class LivingFeatures:
         np.cumsum([len(features) for features in lists], out=offsets[1:])
         return LivingFeatures(np.concatenate(lists), offsets)
 
-    def of(self, position: int) -> np.ndarray:
-        """The features that lived in the parent of the open node at `position`."""
-        return self.features[self.offsets[position // 2] : self.offsets[position // 2 + 1]]
-
     def from_(self, first: int) -> "LivingFeatures":
         """The same, numbered from `first` on."""
         return LivingFeatures(self.features + np.int32(first), self.offsets)

@@ -63,11 +63,6 @@ class NodeRows(NamedTuple):
         """How many rows the node has."""
         return span_size(self.spans[i].tolist())
 
-    def parts(self, i: int) -> list[np.ndarray]:
-        """The node's rows, of each chunk."""
-        span = self.spans[i].tolist()
-        return [self.rows[begin:end] for begin, end in zip(span[::2], span[1::2], strict=True)]
-
 
 @dataclass(frozen=True)
 class _Chunk:

@@ -78,7 +78,8 @@ def splits_of(nodes, left_bits, build_left):
 
 def rows_listed(partition):
     listed = partition.listed
-    nodes = [sum((part.tolist() for part in listed.parts(i)), []) for i in range(len(listed.spans))]
+    spans = listed.spans.reshape(len(listed.spans), -1, 2).tolist()
+    nodes = [sum((listed.rows[begin:end].tolist() for begin, end in of_node), []) for of_node in spans]
     assert [listed.size(i) for i in range(len(nodes))] == [*map(len, nodes)]
     return nodes
 
