@@ -42,22 +42,19 @@ def share_eights(begin, n, first, node_bins, node_sums, acc, at, rest, child_bin
 @intrinsic
 def _share_eights(typing_context, begin, n, first, node_bins, node_sums, acc, at, rest, child_bins, child_sums):
     def generate(context, builder, signature, args):
-        begin_, n_, first_, *_, at_, rest_, _, _ = args
-        data = [
-            cgutils.create_struct_proxy(kind)(context, builder, value=value).data if isinstance(kind, types.Array) else None
-            for kind, value in zip(signature.args, args, strict=True)
-        ]
-        bins_of_node, sums_of_node, slots, bins_of_child, sums_of_child = data[3], data[4], data[5], data[8], data[9]
+        begin_, n_, first_, *of_node, slots, at_, rest_, bins_of_child, sums_of_child = _operands(
+            context, builder, signature, args
+        )
         nothing = ir.Constant(_SLOTS, None)
         ends = [_variable(builder, value) for value in (at_, rest_)]
         stored = [_variable(builder, nothing) for _ in ends]
         low, first_of_lanes = spread(builder, _SLOTS, ir.Constant(_SLOT, _LOW)), spread(builder, _SLOTS, first_)
         with cgutils.for_range(builder, n_) as loop:
             k = builder.add(begin_, builder.shl(loop.index, ir.Constant(_SLOT, 3)))
-            bins, sums = _load(builder, bins_of_node, k, _NUMBERS), _load(builder, sums_of_node, k, _SLOTS)
+            bins, sums = _load(builder, of_node[0], k, _NUMBERS), _load(builder, of_node[1], k, _SLOTS)
             values = _gather(builder, slots, bins, first_of_lanes)
             both = values, builder.sub(sums, values)
-            to = (bins_of_child, sums_of_child), (bins_of_node, sums_of_node)
+            to = (bins_of_child, sums_of_child), of_node
             for end, total, here, (to_bins, to_sums) in zip(ends, stored, both, to, strict=True):
                 is_present, begins = builder.icmp_unsigned("!=", here, nothing), builder.load(end)
                 _store(builder, to_bins, begins, _together(builder, bins, is_present))
@@ -91,7 +88,7 @@ def share_singles(
     Returns the new n_child, n_rest, at and rest; how many bins the one child has, and in how many it has more than the node.
     """
     n_taken = n_wrong = 0
-    for lane in range(8):
+    for lane in range(_LANES):
         feature, b, of_node = node_features[i + lane], node_bins[begin + lane], node_sums[begin + lane]
         value = acc[b - first]
         hess, other = int(value) & _LOW, (int(of_node) & _LOW) - (int(value) & _LOW)
@@ -114,11 +111,8 @@ def _share_singles(
     child_features, child_starts, child_bins, child_sums,
 ):  # fmt: skip
     def generate(context, builder, signature, args):
-        data = [
-            cgutils.create_struct_proxy(kind)(context, builder, value=value).data if isinstance(kind, types.Array) else value
-            for kind, value in zip(signature.args, args, strict=True)
-        ]
-        i_, begin_, first_, least_, *of_node, slots, n_child_, n_rest_, at_, rest_ = data[:13]
+        operands = _operands(context, builder, signature, args)
+        (i_, begin_, first_, least_, *of_node, slots, n_child_, n_rest_, at_, rest_), of_child = operands[:13], operands[13:]
         features, bins = _load(builder, of_node[0], i_, _NUMBERS), _load(builder, of_node[2], begin_, _NUMBERS)
         sums, low = _load(builder, of_node[3], begin_, _SLOTS), spread(builder, _SLOTS, ir.Constant(_SLOT, _LOW))
         values = _gather(builder, slots, bins, spread(builder, _SLOTS, first_))
@@ -127,7 +121,7 @@ def _share_singles(
         nothing, leasts = ir.Constant(_SLOTS, None), spread(builder, _SLOTS, least_)
         written = []
         for to, n, end, here, hesses_here in (
-            (data[13:], n_child_, at_, values, hesses), (of_node, n_rest_, rest_, builder.sub(sums, values), others)
+            (of_child, n_child_, at_, values, hesses), (of_node, n_rest_, rest_, builder.sub(sums, values), others)
         ):
             lives = builder.icmp_signed(">=", hesses_here, leasts)
             for kept, held, place in zip((to[0], to[2], to[3]), (features, bins, here), (n, end, end), strict=True):
@@ -163,6 +157,14 @@ def _compiled_share_singles(
         )  # fmt: skip
 
     return compiled
+
+
+def _operands(context, builder, signature, args):
+    """The arguments; of arrays, where their elements lie."""
+    return [
+        cgutils.create_struct_proxy(kind)(context, builder, value=value).data if isinstance(kind, types.Array) else value
+        for kind, value in zip(signature.args, args, strict=True)
+    ]
 
 
 def _variable(builder, value):

@@ -317,6 +317,7 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, can
             if scores[i] > most:
                 promising, most = i, scores[i]
     # The most promising feature goes first, so that others fall behind it at once; that it comes again changes nothing.
+    # To mark and choose stands here three times: in a function, though inlined, it takes 1.15 times as long on dense data.
     bound, n = (parent_score + best_gain[0]) * score_step, int64(0)
     if promising >= 0:
         n = _add_feature(node, pairs, promising, bin_offsets, default_bins, node_sums, n, candidates)
