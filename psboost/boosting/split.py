@@ -9,7 +9,7 @@ from psboost.boosting.histogram import Sums, Total
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.partition import n_words_of
 from psboost.data import zeros
-from psboost.data.cut_points import CutPoints
+from psboost.data.cut_points import AllCuts
 from psboost.errors import ProtocolError
 from psboost.kernels import gains as gain_kernels
 from psboost.kernels import open_nodes, trees
@@ -110,22 +110,23 @@ class Splits:
 
 
 def choose_splits(
-    best: Proposals, open_nodes: range, cut_points: list[CutPoints], rule: zeros.Rule, last: bool
+    best: Proposals, open_nodes: range, cuts: AllCuts, rule: zeros.Rule, last: bool
 ) -> Splits:
-    """The splits to make of the best proposals of all open nodes; whoever chooses, it is the same.
+    """The splits to make of the best proposals of all open nodes; whoever chooses, it is the same. ProtocolError if one is
+    of a bin that is not there.
 
-    cut_points  of each feature shard
-    last        whether the children will be leaves
+    last  whether the children will be leaves
     """
     n_open = len(open_nodes)
-    fields, features, gains = np.empty((n_open, kernels.N_SPLIT), np.int32), np.empty(n_open, np.int64), np.empty(n_open)
-    child_sums = np.empty((n_open, 4), np.int64)
-    n = kernels.choose(best.gains, best.fields, open_nodes.start, fields, features, gains, child_sums)
-    alike = fields[:n, kernels.SHARD : kernels.DEFAULT_LEFT + 1]  # columns of proposals and of splits
-    thresholds = np.array([cut_points[s].cut(local, bin_) for s, local, bin_, _ in alike.tolist()], np.float32)
-    is_missing = zeros.unstored_is_missing(rule)
-    fields[:n, kernels.UNSTORED_LEFT] = fields[:n, kernels.DEFAULT_LEFT] if is_missing else thresholds > 0
-    return Splits(fields[:n], last, features[:n], thresholds, gains[:n], child_sums[:n].reshape(n, 2, 2))
+    fields, features = np.empty((n_open, kernels.N_SPLIT), np.int32), np.empty(n_open, np.int64)
+    thresholds, gains, child_sums = np.empty(n_open, np.float32), np.empty(n_open), np.empty((n_open, 4), np.int64)
+    n = kernels.choose(
+        best.gains, best.fields, open_nodes.start, *cuts, zeros.unstored_is_missing(rule), fields, features, thresholds,
+        gains, child_sums,
+    )  # fmt: skip
+    if n < 0:
+        raise ProtocolError("a split is proposed of a bin that no feature has")
+    return Splits(fields[:n], last, features[:n], thresholds[:n], gains[:n], child_sums[:n].reshape(n, 2, 2))
 
 
 class SplitFinder:

@@ -1,6 +1,7 @@
 """Knows the borders of features' bins, and what messages carry of them; does not know how they are found."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -46,10 +47,6 @@ class CutPoints:
         cuts[inner] = inner_cuts
         return CutPoints(offsets, cuts, has_missing)
 
-    def cut(self, feature: int, bin_: int) -> np.float32:
-        """A value of the feature is below it exactly when its bin is bin_ or one before it."""
-        return self.cuts[self.offsets[feature] + bin_]
-
     def part(self, begin: int, end: int) -> "CutPoints":
         """The cut points of features begin .. end."""
         low, high = self.offsets[begin], self.offsets[end]
@@ -59,6 +56,8 @@ class CutPoints:
     @staticmethod
     def join(parts: list["CutPoints"]) -> "CutPoints":
         """The cut points of several ranges of features, one range after another."""
+        if len(parts) == 1:
+            return parts[0]
         lengths = [np.diff(part.offsets) for part in parts]
         offsets = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
         return CutPoints(
@@ -66,3 +65,22 @@ class CutPoints:
             np.concatenate([part.cuts for part in parts]),
             np.concatenate([part.has_missing for part in parts]),
         )
+
+
+class AllCuts(NamedTuple):
+    """The cuts of all feature shards, one shard after another.
+
+    firsts   int64 (n_shards + 1): which of all features is a shard's first one
+    offsets  int64 (n_features + 1), cuts float32: as CutPoints has them
+    """
+
+    firsts: np.ndarray
+    offsets: np.ndarray
+    cuts: np.ndarray
+
+    @staticmethod
+    def of(shards: list[CutPoints]) -> "AllCuts":
+        firsts = np.zeros(len(shards) + 1, np.int64)
+        np.cumsum([len(shard.has_missing) for shard in shards], out=firsts[1:])
+        joined = CutPoints.join(shards)
+        return AllCuts(firsts, joined.offsets, joined.cuts)

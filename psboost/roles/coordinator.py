@@ -14,7 +14,7 @@ from psboost.boosting.metrics import METRICS
 from psboost.boosting.split import Splits, best_of, choose_splits
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
-from psboost.data.cut_points import CutPoints
+from psboost.data.cut_points import AllCuts, CutPoints
 from psboost.data.sketch_bytes import SketchBytes
 from psboost.errors import ProtocolError
 from psboost.kernels.splits import NODE_GRAD, NODE_HESS
@@ -119,7 +119,7 @@ class Coordinator(Role):
         """Cut points of all shards."""
         job, dealing = self._job, self._dealing
         if self._given is not None:
-            self._cut_points = dealing.cut_points
+            self._use_cut_points(dealing.cut_points)
             return
         shared = yield from self.gather(ShareCutPoints, job.owners, tree=tree)
         points = [CutPoints.from_arrays(message.cut_points) for message in shared]
@@ -127,7 +127,10 @@ class Coordinator(Role):
         self._n_sketchings += 1
         if job.merges:
             points = dealing.by_shard(points)
-        self._cut_points = [CutPoints.join(points)] if job.is_ring else points
+        self._use_cut_points([CutPoints.join(points)] if job.is_ring else points)
+
+    def _use_cut_points(self, of_shards: list[CutPoints]) -> None:
+        self._cut_points, self._all_cuts = of_shards, AllCuts.of(of_shards)
 
     def _start_margins(self):
         """base_score, given or from the sums of all rows at margin 0; the workers' margins start from it."""
@@ -175,7 +178,7 @@ class Coordinator(Role):
                 best = best_of(proposals)
                 if level == 0:
                     root_sums = best.fields[0, NODE_GRAD : NODE_HESS + 1]
-                splits = choose_splits(best, frontier.open, self._cut_points, job.zero_as_missing, job.is_last(level))
+                splits = choose_splits(best, frontier.open, self._all_cuts, job.zero_as_missing, job.is_last(level))
                 if not job.is_ring:
                     self._apply(tree, level, splits, proposals)
             levels.append(splits)

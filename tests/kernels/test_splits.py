@@ -3,9 +3,17 @@
 import numpy as np
 import pytest
 
+from psboost.data.cut_points import AllCuts, CutPoints
 from psboost.kernels import splits
 from tests.plain import both_ways
 
+# Two shards of 9 and of 8 features, without cuts but for (0, 8), which has one, and (1, 7), which has three.
+CUTS = AllCuts.of(
+    [
+        CutPoints(np.array([0] * 9 + [1]), np.array([2.5], np.float32), np.zeros(9, np.uint8)),
+        CutPoints(np.array([0] * 8 + [3]), np.array([-3.5, -2.5, -1.5], np.float32), np.zeros(8, np.uint8)),
+    ]
+)
 WAYS = pytest.mark.parametrize("kernels", both_ways(splits), ids=["compiled", "plain"])
 
 
@@ -18,10 +26,25 @@ def test_splits_to_make_of_proposals(kernels):
     sums = kernels.LEFT_GRAD, kernels.LEFT_HESS, kernels.NODE_GRAD, kernels.NODE_HESS
     for i, feature, where, of_sums in ((0, 2**40, (1, 7, 2, 1), (-5, 30, 4, 50)), (3, 9, (0, 8, 0, 0), (6, 4, -1, 8))):
         proposals[i, kernels.FEATURE], proposals[i, list(alike)], proposals[i, list(sums)] = feature, where, of_sums
-    splits, features, split_gains = np.full((4, kernels.N_SPLIT), -9, np.int32), np.zeros(4, np.int64), np.zeros(4)
-    child_sums = np.zeros((4, 4), np.int64)
-    n = kernels.choose(gains, proposals, 3, splits, features, split_gains, child_sums)
-    assert n == 2 and splits[:, kernels.UNSTORED_LEFT].tolist() == [-9] * 4
-    assert splits[:2, [kernels.NODE, *alike, kernels.BUILD_LEFT]].tolist() == [[3, 1, 7, 2, 1, 0], [6, 0, 8, 0, 0, 1]]
-    assert (features[:2].tolist(), split_gains[:2].tolist()) == ([2**40, 9], [2.5, 0.5])
-    assert child_sums[:2].tolist() == [[-5, 30, 9, 20], [6, 4, -7, 4]]
+    made = made_of(4)
+    assert kernels.choose(gains, proposals, 3, *CUTS, True, *made) == 2
+    splits, features, thresholds, split_gains, child_sums = (of_all[:2].tolist() for of_all in made)
+    assert splits == [[3, 1, 7, 2, 1, 1, 0], [6, 0, 8, 0, 0, 0, 1]]
+    assert (features, thresholds, split_gains) == ([2**40, 9], [-1.5, 2.5], [2.5, 0.5])
+    assert child_sums == [[-5, 30, 9, 20], [6, 4, -7, 4]]
+    assert kernels.choose(gains, proposals, 3, *CUTS, False, *made) == 2
+    assert made[0][:2, kernels.UNSTORED_LEFT].tolist() == [0, 1]  # 0 is not below -1.5, but below 2.5
+
+
+@WAYS
+@pytest.mark.parametrize("where", [(2, 0, 0), (-1, 0, 0), (0, 9, 0), (0, -1, 0), (1, 7, 3), (1, 7, -1)], ids=str)
+def test_a_split_of_a_bin_that_no_feature_has_is_none(kernels, where):
+    proposals = np.zeros((1, kernels.N_PROPOSED), np.int64)
+    proposals[0, [kernels.SHARD, kernels.LOCAL, kernels.BIN]] = where
+    assert kernels.choose(np.ones(1), proposals, 0, *CUTS, True, *made_of(1)) == -1
+
+
+def made_of(n):
+    """Room for n splits, their features, thresholds, gains and their children's sums."""
+    fields = np.full((n, splits.N_SPLIT), -9, np.int32)
+    return fields, np.zeros(n, np.int64), np.zeros(n, np.float32), np.zeros(n), np.zeros((n, 4), np.int64)
