@@ -134,7 +134,8 @@ class RowPartition:
 
     def reset(self, sums: np.ndarray) -> None:
         """All rows in the root, node 0; its training rows come to `sums` (int64, 1 x kernels.node_builds.N_SUMS)."""
-        self._n_nodes, self.listed = 1, NodeRows(self._all_rows, np.array([[0, self._n_train]]), sums)
+        self._n_nodes, self._are_numbered = 1, False
+        self.listed = NodeRows(self._all_rows, np.array([[0, self._n_train]]), sums)
         for chunk in self._chunks:
             chunk.reset()
 
@@ -152,7 +153,7 @@ class RowPartition:
         last    whether the children are leaves
         fill    called first, as by `each`: makes a chunk's bits
         """
-        first_child = self._n_nodes
+        first_child, self._are_numbered = self._n_nodes, last
         self._n_nodes += 2 * len(splits)
         self._chunks = [chunk.grown(self._n_nodes) for chunk in self._chunks]
 
@@ -162,6 +163,7 @@ class RowPartition:
             (words, lists, held), (first, end) = chunk.members, chunk.words
             if last:
                 kernels.number_children(splits, first_child, first, end, bits, words, lists, held, self.node_of_row)
+                self._number_leaves(chunk)
                 return None
             spans, sums = np.empty((len(splits), 2), np.int64), np.empty((len(splits), node_builds.N_SUMS), np.int64)
             kernels.split_rows(
@@ -178,8 +180,8 @@ class RowPartition:
 
     def finish(self) -> None:
         """The tree is grown: what is left are leaves."""
+        if not self._are_numbered:
+            list(self._side_by_side(self._number_leaves, self._chunks))
 
-        def number(chunk: _Chunk) -> None:
-            kernels.number_leaves(self._n_nodes, *chunk.words, *chunk.members, self.node_of_row)
-
-        list(self._side_by_side(number, self._chunks))
+    def _number_leaves(self, chunk: _Chunk) -> None:
+        kernels.number_leaves(self._n_nodes, *chunk.words, *chunk.members, self.node_of_row)
