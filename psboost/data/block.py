@@ -43,17 +43,6 @@ class Members(NamedTuple):
     held: np.ndarray
 
 
-class Leaving(NamedTuple):
-    """What leaves the default children of split nodes: int64 (n, N_OWN), as kernels.routing has it.
-
-    large  of the nodes whose rows are bits
-    small  of those whose rows are a list
-    """
-
-    large: np.ndarray
-    small: np.ndarray
-
-
 @dataclass(frozen=True)
 class Block(ABC):
     """One worker's block: which bin each row's cells fall in.
@@ -78,24 +67,17 @@ class Block(ABC):
     def n_bins(self) -> int:
         return int(self.bin_offsets[-1])
 
-    def clear_bits(self, leaving: Leaving, rows: slice, members: Members, bits: np.ndarray) -> None:
-        """Clears the bits of those of `rows`, the chunk that `leaving` and `members` are of, in whole words, that leave the
-        default children of their nodes.
+    @abstractmethod
+    def clear_bits(
+        self, splits: np.ndarray, shard: int, first: int, rows: slice, members: Members, bits: np.ndarray
+    ) -> None:
+        """Clears the bits of those of `rows`, the chunk that `members` are of, in whole words, that leave the default
+        children of their nodes by those of `splits` that are by the block's features.
 
-        bits  uint64: a bitvector of the block's rows  # OUT
+        splits  int32 (n, N_SPLIT): kernels.splits
+        first   the block's first feature among those of the feature shard
+        bits    uint64: a bitvector of the block's rows  # OUT
         """
-        if len(leaving.large):
-            self._clear_bits_of_members(leaving.large, rows, members.words, bits)
-        if len(leaving.small):
-            self._clear_bits_of_lists(leaving.small, rows, members.rows, bits)
-
-    @abstractmethod
-    def _clear_bits_of_members(self, leaving: np.ndarray, rows: slice, words: np.ndarray, bits: np.ndarray) -> None:
-        """clear_bits for nodes whose rows are words[place]."""
-
-    @abstractmethod
-    def _clear_bits_of_lists(self, leaving: np.ndarray, rows: slice, own: np.ndarray, bits: np.ndarray) -> None:
-        """clear_bits for nodes that have lists of the rows `own`."""
 
 
 @dataclass(frozen=True)
@@ -120,16 +102,10 @@ class SparseBlock(Block):
     rows_ascend: bool
     tilings: tuple[Tiles, ...]
 
-    def _clear_bits_of_members(self, leaving, rows, words, bits):
-        routing_kernels.clear_bits(
-            self.posting_offsets, self.posting_rows, self.rows_ascend, self.bin_offsets, leaving, rows.start, rows.stop,
-            words, bits,
-        )  # fmt: skip
-
-    def _clear_bits_of_lists(self, leaving, rows, own, bits):
-        routing_kernels.clear_bits_of_lists(
+    def clear_bits(self, splits, shard, first, rows, members, bits):
+        routing_kernels.clear_by_splits(
             self.indptr, self.bins, self.stride, self.posting_offsets, self.posting_rows, self.rows_ascend, self.bin_offsets,
-            own, leaving, rows.start, rows.stop, bits,
+            self.n_cuts, splits, shard, first, rows.start, rows.stop, *members, bits,
         )  # fmt: skip
 
 
@@ -147,11 +123,10 @@ class DenseBlock(Block):
     columns: np.ndarray
     stride: int
 
-    def _clear_bits_of_members(self, leaving, rows, words, bits):
-        dense_kernels.clear_bits_dense(self.columns, leaving, rows.start, rows.stop, words, bits)
-
-    def _clear_bits_of_lists(self, leaving, rows, own, bits):
-        dense_kernels.clear_bits_of_lists_dense(self.columns, own, leaving, bits)
+    def clear_bits(self, splits, shard, first, rows, members, bits):
+        dense_kernels.clear_by_splits_dense(
+            self.columns, self.bin_offsets, self.n_cuts, splits, shard, first, rows.start, rows.stop, *members, bits
+        )
 
 
 def build_block(

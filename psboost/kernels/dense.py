@@ -29,7 +29,17 @@ from psboost.kernels.compile import (
 )
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import prefetch
-from psboost.kernels.routing import OWN_BEGIN, OWN_END, OWN_FEATURE, OWN_FIRST, OWN_LAST, OWN_NAN, OWN_PLACE
+from psboost.kernels.routing import (
+    N_OWN,
+    OWN_BEGIN,
+    OWN_END,
+    OWN_FEATURE,
+    OWN_FIRST,
+    OWN_LAST,
+    OWN_NAN,
+    OWN_PLACE,
+    find_leaving,
+)
 from psboost.kernels.words import are_within, lowest_one
 
 # A constant: with a variable, a cell takes a third more time. Not 256: of features of a few bins, sums a multiple of 2 KiB
@@ -234,3 +244,25 @@ def clear_bits_of_lists_dense(columns, rows, lists, bits):
         for i in range(uint64(low), uint64(high)):
             row = uint64(rows[i])
             bits[row >> _6] &= ~(_leaves(column, row, begin, end, nan_bin) << (row & _63))
+
+
+@kernel(
+    [
+        void(
+            IN2[code], IN[int32], IN[int32], IN2[int32], int64, int64, int64, int64, IN2[uint64], IN[int32], IN2[int64],
+            OUT[uint64],
+        )
+        for code in _CODES
+    ]
+)  # fmt: skip
+def clear_by_splits_dense(
+    columns, bin_offsets, n_cuts, splits, shard, first, first_row, last_row, members, rows, held, bits
+):
+    """Clears the bits of the rows that leave by those of `splits` that are by the block's features, as
+    kernels.routing.clear_by_splits does."""
+    leaving = np.empty((len(splits), N_OWN), np.int64)
+    n_large, n_small = find_leaving(splits, shard, first, first + len(n_cuts), bin_offsets, n_cuts, held, leaving)
+    if n_large > 0:
+        clear_bits_dense(columns, leaving[:n_large], first_row, last_row, members, bits)
+    if n_small > 0:
+        clear_bits_of_lists_dense(columns, rows, leaving[len(leaving) - n_small :], bits)

@@ -184,3 +184,34 @@ def clear_bits_of_lists(
         _clear_leaving(begin, end, other, posting_offsets, posting_rows, rows_ascend, first_row, last_row, _0, members, bits)
         for i in range(uint64(low), uint64(high)):
             members[_0, uint64(rows[i]) >> _6] = _0
+
+
+@kernel(
+    [
+        void(
+            *held, int64, IN[int64], IN[int32], boolean, IN[int32], IN[int32], IN2[int32], int64, int64, int64, int64,
+            IN2[uint64], IN[int32], IN2[int64], OUT[uint64],
+        )
+        for held in ROW_BINS
+    ]
+)  # fmt: skip
+def clear_by_splits(
+    indptr, bins, stride, posting_offsets, posting_rows, rows_ascend, bin_offsets, n_cuts, splits, shard, first, first_row,
+    last_row, members, rows, held, bits,
+):  # fmt: skip
+    """Clears the bits of the rows first_row .. last_row that leave by those of `splits` that are by the block's features:
+    find_leaving, then clear_bits and clear_bits_of_lists.
+
+    first  the number in its shard of the block's first feature
+    """
+    leaving = np.empty((len(splits), N_OWN), np.int64)
+    n_large, n_small = find_leaving(splits, shard, first, first + len(n_cuts), bin_offsets, n_cuts, held, leaving)
+    if n_large > 0:
+        large = leaving[:n_large]
+        clear_bits(posting_offsets, posting_rows, rows_ascend, bin_offsets, large, first_row, last_row, members, bits)
+    if n_small > 0:
+        lists = leaving[len(leaving) - n_small :]
+        clear_bits_of_lists(
+            indptr, bins, stride, posting_offsets, posting_rows, rows_ascend, bin_offsets, rows, lists, first_row, last_row,
+            bits,
+        )  # fmt: skip

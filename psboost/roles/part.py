@@ -8,11 +8,10 @@ from psboost.boosting.histogram import Histograms, NodeSums
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.partition import NodeRows
 from psboost.boosting.split import Proposals, SplitFinder, SplitRule, Splits
-from psboost.data.block import Leaving, Members, build_block
+from psboost.data.block import Members, build_block
 from psboost.data.columns import AnyColumns, SortedColumns
 from psboost.data.cut_points import CutPoints
 from psboost.data.zeros import Rule
-from psboost.kernels import routing
 from psboost.wire.messages import ApplySplits
 
 AnySplits = ApplySplits | Splits
@@ -62,11 +61,6 @@ class Part:
         does."""
         return self._builder.build(nodes, positions, living, edges, packed)
 
-    def leaving(self, splits: AnySplits, members: Members) -> Leaving:
-        """What leaves by those splits that are by features of this part."""
-        block, fields = self.block, splits.fields
-        leaving = np.empty((len(fields), routing.N_OWN), np.int64)
-        n_large, n_small = routing.find_leaving(
-            fields, self._shard, self.begin, self.end, block.bin_offsets, block.n_cuts, members.held, leaving
-        )
-        return Leaving(leaving[:n_large], leaving[len(fields) - n_small :])
+    def clear_bits(self, splits: AnySplits, rows: slice, members: Members, bits: np.ndarray) -> None:
+        """Clears the bits of `rows` that leave by those of the splits that are by its own features (Block.clear_bits)."""
+        self.block.clear_bits(splits.fields, self._shard, self.begin, rows, members, bits)

@@ -249,7 +249,7 @@ class Worker(Role):
             cut_points = yield from self._find_cut_points(self._columns, hesses_of(self._gradients.packed), tree)
             self._use_cut_points(self._columns, cut_points)
         self._start_growing(steps)
-        frontier, level, built, split = Frontier.root(), 0, np.zeros(1, np.int64), []
+        frontier, level, built, split = Frontier.root(), 0, np.zeros(1, np.int64), [np.empty(0, np.int32)]
         while True:
             splits = yield from self._find_splits(tree, level, frontier, built)
             fields = splits.fields
@@ -266,8 +266,7 @@ class Worker(Role):
             self._descend(positions, splits)
             level += 1
         is_leaf = np.ones(frontier.open.stop, bool)
-        for nodes in split:
-            is_leaf[nodes] = False
+        is_leaf[np.concatenate(split)] = False
         yield from self._close(tree, np.flatnonzero(is_leaf), steps)
 
     def _build(
@@ -313,7 +312,7 @@ class Worker(Role):
         def make(rows: slice, members: Members) -> None:
             bits[rows.start // 64 : n_words_of(rows.stop)] = ALL_ONES
             for part in self._parts:
-                part.block.clear_bits(part.leaving(splits, members), rows, members, bits)
+                part.clear_bits(splits, rows, members, bits)
 
         return bits, make
 

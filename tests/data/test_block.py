@@ -1,7 +1,7 @@
 """Blocks: bin ids by row and rows by bin id, beside a naive twin; what falls in no bin, and too many bins."""
 
 from dataclasses import fields
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -12,7 +12,6 @@ from psboost.boosting.partition import ALL_ONES, n_words_of
 from psboost.data.block import (
     NARROW_BINS,
     DenseBlock,
-    Leaving,
     Members,
     SparseBlock,
     bin_offsets_of,
@@ -24,8 +23,6 @@ from psboost.data.cut_points import CutPoints
 from psboost.data.sketches import Sketches
 from psboost.errors import DataError
 from psboost.kernels import binning as kernels
-from psboost.kernels import routing
-from psboost.kernels.members import N_HELD
 from tests.naive import binning as naive
 from tests.naive import routing as naive_routing
 from tests.plain import as_kernel
@@ -140,37 +137,33 @@ def check_dense(dense, sparse):
         assert (cells[row] <= n_bins).all()
         np.testing.assert_array_equal(dense.bin_offsets[stored] + cells[row, stored], own)
     for feature in range(dense.n_features):
-        for begin in range(n_bins[feature] + 1):
-            for end in range(begin, n_bins[feature] + 1):
-                check_clear_bits(dense, sparse, feature, begin, end)
+        for bin_, nan_left, unstored_left in product(range(sparse.n_cuts[feature]), (0, 1), (0, 1)):
+            check_clear_bits(dense, sparse, feature, bin_, nan_left, unstored_left)
 
 
-def check_clear_bits(dense, sparse, feature, begin, end):
+def check_clear_bits(dense, sparse, feature, bin_, nan_left, unstored_left):
+    """A split of node 1, a third of the rows, as bits and as a list; one of node 2 by a feature of another part's."""
     rows_of = [np.arange(node, dense.n_rows, 3, dtype=np.int32) for node in range(3)]
     is_in = [[row % 3 == node for row in range(dense.n_rows)] for node in range(3)]
     words = np.array([naive_routing.to_words(own) for own in is_in], np.uint64)
     lists, middle = np.concatenate([rows_of[2], rows_of[1]]), len(rows_of[2])
-    members = Members(words, lists, np.empty((0, N_HELD), np.int64))
-    n_bins = int(sparse.bin_offsets[feature + 1] - sparse.bin_offsets[feature])
-    first = sparse.bin_offsets[feature]
-    for extra in (-1, n_bins - 1) if end < n_bins else (-1,):
-        nothing, leave = [0, 0, begin, begin, -1, feature], [begin, end, extra, feature]
-        found, forms = [], [
-            Leaving(np.array([[1, 0, *leave], nothing]), np.empty((0, routing.N_OWN), np.int64)),
-            Leaving(np.array([nothing]), np.array([[middle, len(lists), *leave]])),
-        ]  # fmt: skip
-        for block in (dense, sparse):
-            for leaving in forms:
-                bits, half = np.full(n_words_of(dense.n_rows), ALL_ONES), dense.n_rows // 128 * 64
-                for rows in (slice(0, half), slice(half, dense.n_rows)):
-                    block.clear_bits(leaving, rows, members, bits)
-                found.append(np.unpackbits(bits.view(np.uint8), bitorder="little")[: dense.n_rows].tolist())
-        leave = [sparse.posting_rows[slice(*sparse.posting_offsets[first + b : first + b + 2])] for b in range(begin, end)]
-        if extra >= 0:
-            leave.append(sparse.posting_rows[slice(*sparse.posting_offsets[first + extra : first + extra + 2])])
-        leave = np.concatenate([np.empty(0, np.int32), *leave])
-        expected = [int(row % 3 != 1 or row not in leave) for row in range(dense.n_rows)]
-        assert found == [expected] * 4
+    how, found = (bin_, nan_left, unstored_left, 1), []
+    splits = np.array([(1, 5, 7 + feature, *how), (2, 5, 6, *how), (2, 4, 7 + feature, *how)], np.int32)
+    for block in (dense, sparse):
+        for where in ([1, 0, 0], [-1, middle, len(lists)]):
+            members = Members(words, lists, np.array([[0, 0, 0], where, [-1, 0, middle]]))
+            bits, half = np.full(n_words_of(dense.n_rows), ALL_ONES), dense.n_rows // 128 * 64
+            for rows in (slice(0, half), slice(half, dense.n_rows)):
+                block.clear_bits(splits, 5, 7, rows, members, bits)
+            found.append(np.unpackbits(bits.view(np.uint8), bitorder="little")[: dense.n_rows].tolist())
+    first, n_cuts = sparse.bin_offsets[feature], sparse.n_cuts[feature]
+    away = list(range(bin_ + 1, n_cuts) if unstored_left else range(bin_ + 1))
+    if sparse.bin_offsets[feature + 1] - first > n_cuts and nan_left != unstored_left:
+        away.append(n_cuts)
+    leave = [sparse.posting_rows[slice(*sparse.posting_offsets[first + b : first + b + 2])] for b in away]
+    leave = np.concatenate([np.empty(0, np.int32), *leave])
+    expected = [int(row % 3 != 1 or row not in leave) for row in range(dense.n_rows)]
+    assert found == [expected] * 4
 
 
 def test_cells_widen_when_a_feature_with_all_of_256_bins_is_not_stored_everywhere():
