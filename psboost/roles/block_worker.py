@@ -100,7 +100,8 @@ class BlockWorker(Worker):
 
     def _propose(self, tree: int, level: int) -> None:
         """Builds the level's histograms and proposes each open node's best split (R = 1)."""
-        stage, rows = partial(self.stage, share=1 / len(self._parts)), self._partition.listed
+        n_at_once = min(self._job.n_threads, len(self._parts))
+        stage, rows = partial(self.stage, share=1 / n_at_once), self._partition.listed
         proposals = best_of(self._all(lambda part: part.propose(rows, self._gradients.packed, stage), self._parts))
         self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(proposals)))
 

@@ -104,10 +104,11 @@ class Role:
         if self._wanted is None:
             return None
         key, senders = self._wanted
-        held = self._waiting.get(key, {})
-        strangers = held.keys() - senders
-        if strangers:
-            raise ProtocolError(f"{self.name}: {_spelled(key)} from {min(strangers)}, not expected")
+        held = self._waiting.get(key)
+        if held is None:
+            return None
+        if not held.keys() <= senders:
+            raise ProtocolError(f"{self.name}: {_spelled(key)} from {min(held.keys() - senders)}, not expected")
         if self._make is not None:
             for sender in held.keys() - self._made.keys():
                 self._made[sender] = self._make(sender, held[sender])
