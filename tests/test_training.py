@@ -297,6 +297,18 @@ def test_report(transport):
     assert len(balance["bins_of_servers"]) == 2
 
 
+@pytest.mark.parametrize("callbacks", [[], [bool]], ids=["nobody asks between", "asked after each round"])
+def test_a_worker_in_memory_counts_the_bytes_of_its_messages(callbacks):
+    """It passes them on as they are; threads of one process do encode them."""
+    X, y = runs.sparse_data()
+    arguments = {"evals": [(X, y, "e")], "num_boost_round": 3}
+    counted, sent = (
+        train(X, y, transport=transport, callbacks=callbacks, **arguments).report for transport in ("memory", "inproc")
+    )
+    for key in ("bytes", "bytes_by_tree", "edges"):
+        assert counted[key] == sent[key]
+
+
 def open_levels(tree, max_depth):
     """The nodes whose splits are searched, level by level."""
     level, levels = [0], []

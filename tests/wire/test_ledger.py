@@ -1,9 +1,11 @@
 """Knows what a ledger must add up to; does not know sockets."""
 
 import msgpack
+import numpy as np
 
-from psboost.wire.codec import Frames
+from psboost.wire.codec import Envelope, Frames, encode
 from psboost.wire.ledger import Ledger, measure
+from psboost.wire.messages import CloseTree
 
 
 def test_measure_counts_arrays_as_payload_and_zmtp_framing_as_wire():
@@ -51,3 +53,27 @@ def test_state_survives_a_message_and_merges():
     assert copy.bytes_sent == 2 * ledger.bytes_sent == 90
     assert copy.total()["Beat"] == copy.by_receiver()["worker 0,0"] == {"messages": 2, "payload": 6, "wire": 10}
     assert ledger.bytes_sent == 45
+
+
+def test_owed_messages_are_counted_when_somebody_asks():
+    """In whatever way; and when a later tree's come."""
+    messages = [CloseTree(tree=tree, values=np.zeros(n, np.float32)) for tree, n in ((0, 4), (0, 5000), (1, 3))]
+    envelopes = [Envelope(run=1 << 30, sender="coordinator", incarnation=0, sequence=i) for i in range(3)]
+    expected = Ledger()
+    for envelope, message in zip(envelopes, messages, strict=True):
+        expected.count("CloseTree", message.tree, *measure(encode(envelope, message)), "worker 0,0")
+
+    def owing():
+        ledger = Ledger()
+        for envelope, message in zip(envelopes, messages, strict=True):
+            ledger.owe(envelope, message, "worker 0,0")
+        return ledger
+
+    assert owing().bytes_sent == expected.bytes_sent > 20_000
+    assert owing().total() == expected.total() and owing().by_tree() == expected.by_tree()
+    assert owing().by_receiver() == expected.by_receiver() and owing().state() == expected.state()
+    merged, renamed = Ledger(), owing()
+    merged.merge(owing())
+    assert merged.state() == expected.state()
+    renamed.rename_receiver("worker 0,0", "worker 1,0")
+    assert renamed.by_receiver() == {"worker 1,0": expected.by_receiver()["worker 0,0"]}
