@@ -19,7 +19,7 @@ JOBS = {
     "train": (
         "histograms", "node_histograms", "summaries", "gains", "binning", "open_nodes", "dense", "packing", "tiles",
         "node_builds", "dense_builds", "columns", "members", "routing", "cells", "gradients", "dealing", "links", "trees",
-        "row_gradients", "bundles", "splits",
+        "row_gradients", "bundles", "splits", "arrivals",
     ),
     "send": ("twins", "classes", "pairs", "bitvectors", "chunks", "histogram_streams"),
     "predict": ("cells", "exits", "links", "scoring", "walking"),
@@ -28,7 +28,7 @@ JOBS = {
 # What is called when the data are binned: it takes as long to load as a tree or two to grow.
 _LATER = (
     "gradients", "tiles", "node_histograms", "node_builds", "row_gradients", "gains", "open_nodes", "members", "routing",
-    "splits", "trees",
+    "splits", "trees", "arrivals",
 )  # fmt: skip
 _MOST_PROCESSES = 8
 _NEW_OBJECTS = 50_000  # between two searches for garbage
