@@ -16,6 +16,9 @@ _LANES, _LOW = 8, 0xFFFFFFFF
 _INT, _SLOT, _NUMBER = ir.IntType(8), ir.IntType(64), ir.IntType(32)
 _SLOTS, _NUMBERS, _BITS = (ir.VectorType(kind, _LANES) for kind in (_SLOT, _NUMBER, ir.IntType(1)))
 _FROM_ONE = ir.Constant(_NUMBERS, list(range(1, _LANES + 1)))
+_PAIRS = ir.VectorType(_SLOT, 2 * _LANES)
+_EVEN, _ODD = (ir.Constant(_NUMBERS, list(range(side, 2 * _LANES, 2))) for side in range(2))
+_IN_TURNS = ir.Constant(ir.VectorType(_NUMBER, 2 * _LANES), [k for lane in range(_LANES) for k in (lane, lane + _LANES)])
 
 
 def share_eights(begin, n, first, node_bins, node_sums, acc, at, rest, child_bins, child_sums):
@@ -79,19 +82,24 @@ def _compiled_share_eights(begin, n, first, node_bins, node_sums, acc, at, rest,
 
 
 def share_singles(
-    i, begin, first, least, node_features, node_starts, node_bins, node_sums, acc, n_child, n_rest, at, rest,
+    pairs, i, begin, first, least, node_features, node_starts, node_bins, node_sums, acc, n_child, n_rest, at, rest,
     child_features, child_starts, child_bins, child_sums,
 ):  # fmt: skip
-    """Shares eight features of one bin each out: features i .. i + 8 of a node, whose packed slots begin at `begin`. Each is
+    """Shares eight features of one bin each out: features i .. i + 8 of a node, whose bins begin at `begin`. Each is
     written, from n_child and n_rest on, where its hesses come to `least`.
+
+    pairs  a literal: whether the sums of the node, and of the other child, are in pairs; the one's are packed
 
     Returns the new n_child, n_rest, at and rest; how many bins the one child has, and in how many it has more than the node.
     """
     n_taken = n_wrong = 0
-    for lane in range(_LANES):
-        feature, b, of_node = node_features[i + lane], node_bins[begin + lane], node_sums[begin + lane]
-        value = acc[b - first]
-        hess, other = int(value) & _LOW, (int(of_node) & _LOW) - (int(value) & _LOW)
+    for k in range(begin, begin + _LANES):
+        feature, b, value = node_features[i + k - begin], node_bins[k], acc[node_bins[k] - first]
+        grad, hess = int(value) >> 32, int(value) & _LOW
+        if pairs:
+            other_grad, other = int(node_sums[2 * k]) - grad, int(node_sums[2 * k + 1]) - hess
+        else:
+            other_grad, other = (int(node_sums[k]) >> 32) - grad, (int(node_sums[k]) & _LOW) - hess
         n_taken += int(hess != 0)
         n_wrong += int(other < 0)
         if hess >= least:
@@ -99,59 +107,81 @@ def share_singles(
             n_child, at = n_child + 1, at + 1
             child_starts[n_child] = at
         if other >= least:
-            node_features[n_rest], node_bins[rest], node_sums[rest] = feature, b, of_node - value
+            node_features[n_rest], node_bins[rest] = feature, b
+            if pairs:
+                node_sums[2 * rest], node_sums[2 * rest + 1] = other_grad, other
+            else:
+                node_sums[rest] = (other_grad << 32) + other
             n_rest, rest = n_rest + 1, rest + 1
             node_starts[n_rest] = rest
     return n_child, n_rest, at, rest, n_taken, n_wrong
 
 
-@intrinsic
-def _share_singles(
-    typing_context, i, begin, first, least, node_features, node_starts, node_bins, node_sums, acc, n_child, n_rest, at, rest,
-    child_features, child_starts, child_bins, child_sums,
-):  # fmt: skip
-    def generate(context, builder, signature, args):
-        operands = _operands(context, builder, signature, args)
-        (i_, begin_, first_, least_, *of_node, slots, n_child_, n_rest_, at_, rest_), of_child = operands[:13], operands[13:]
-        features, bins = _load(builder, of_node[0], i_, _NUMBERS), _load(builder, of_node[2], begin_, _NUMBERS)
-        sums, low = _load(builder, of_node[3], begin_, _SLOTS), spread(builder, _SLOTS, ir.Constant(_SLOT, _LOW))
-        values = _gather(builder, slots, bins, spread(builder, _SLOTS, first_))
-        hesses = builder.and_(values, low)
-        others = builder.sub(builder.and_(sums, low), hesses)
-        nothing, leasts = ir.Constant(_SLOTS, None), spread(builder, _SLOTS, least_)
-        written = []
-        for to, n, end, here, hesses_here in (
-            (of_child, n_child_, at_, values, hesses), (of_node, n_rest_, rest_, builder.sub(sums, values), others)
-        ):
-            lives = builder.icmp_signed(">=", hesses_here, leasts)
-            for kept, held, place in zip((to[0], to[2], to[3]), (features, bins, here), (n, end, end), strict=True):
-                _store(builder, kept, place, _together(builder, held, lives))
-            ends = builder.add(spread(builder, _NUMBERS, builder.trunc(end, _NUMBER)), _FROM_ONE)
-            _store(builder, to[1], builder.add(n, ir.Constant(_SLOT, 1)), ends)
-            n_lives = _count(builder, lives)
-            written.append((builder.add(n, n_lives), builder.add(end, n_lives)))
-        (n_child_, at_), (n_rest_, rest_) = written
-        n_taken = _count(builder, builder.icmp_unsigned("!=", hesses, nothing))
-        n_wrong = _count(builder, builder.icmp_signed("<", others, nothing))
-        return context.make_tuple(builder, signature.return_type, [n_child_, n_rest_, at_, rest_, n_taken, n_wrong])
+def _share_singles(pairs):
+    @intrinsic
+    def share(
+        typing_context, i, begin, first, least, node_features, node_starts, node_bins, node_sums, acc, n_child, n_rest, at,
+        rest, child_features, child_starts, child_bins, child_sums,
+    ):  # fmt: skip
+        def generate(context, builder, signature, args):
+            operands = _operands(context, builder, signature, args)
+            (i_, begin_, first_, least_, *of_node, slots, n_child_, n_rest_, at_, rest_), of_child = (
+                operands[:13], operands[13:]
+            )  # fmt: skip
+            features, bins = _load(builder, of_node[0], i_, _NUMBERS), _load(builder, of_node[2], begin_, _NUMBERS)
+            values = _gather(builder, slots, bins, spread(builder, _SLOTS, first_))
+            hesses = builder.and_(values, spread(builder, _SLOTS, ir.Constant(_SLOT, _LOW)))
+            if pairs:
+                grads = builder.ashr(values, spread(builder, _SLOTS, ir.Constant(_SLOT, 32)))
+                node_grads, node_hesses = _load_pairs(builder, of_node[3], begin_)
+                others = builder.sub(node_hesses, hesses)
+                of_rest = [builder.sub(node_grads, grads), others]
+            else:
+                sums = _load(builder, of_node[3], begin_, _SLOTS)
+                others = builder.sub(builder.and_(sums, spread(builder, _SLOTS, ir.Constant(_SLOT, _LOW))), hesses)
+                of_rest = [builder.sub(sums, values)]
+            nothing, leasts = ir.Constant(_SLOTS, None), spread(builder, _SLOTS, least_)
+            written = []
+            for to, n, end, here, hesses_here in (
+                (of_child, n_child_, at_, [values], hesses), (of_node, n_rest_, rest_, of_rest, others)
+            ):
+                lives = builder.icmp_signed(">=", hesses_here, leasts)
+                _store(builder, to[0], n, _together(builder, features, lives))
+                _store(builder, to[2], end, _together(builder, bins, lives))
+                _store_sums(builder, to[3], end, [_together(builder, column, lives) for column in here])
+                ends = builder.add(spread(builder, _NUMBERS, builder.trunc(end, _NUMBER)), _FROM_ONE)
+                _store(builder, to[1], builder.add(n, ir.Constant(_SLOT, 1)), ends)
+                n_lives = _count(builder, lives)
+                written.append((builder.add(n, n_lives), builder.add(end, n_lives)))
+            (n_child_, at_), (n_rest_, rest_) = written
+            n_taken = _count(builder, builder.icmp_unsigned("!=", hesses, nothing))
+            n_wrong = _count(builder, builder.icmp_signed("<", others, nothing))
+            return context.make_tuple(builder, signature.return_type, [n_child_, n_rest_, at_, rest_, n_taken, n_wrong])
 
-    arguments = (
-        i, begin, first, least, node_features, node_starts, node_bins, node_sums, acc, n_child, n_rest, at, rest,
-        child_features, child_starts, child_bins, child_sums,
-    )  # fmt: skip
-    return types.UniTuple(int64, 6)(*arguments), generate
+        arguments = (
+            i, begin, first, least, node_features, node_starts, node_bins, node_sums, acc, n_child, n_rest, at, rest,
+            child_features, child_starts, child_bins, child_sums,
+        )  # fmt: skip
+        return types.UniTuple(int64, 6)(*arguments), generate
+
+    return share
 
 
-@overload(share_singles)
+_SHARE_SINGLES = {pairs: _share_singles(pairs) for pairs in (False, True)}
+
+
+@overload(share_singles, prefer_literal=True)
 def _compiled_share_singles(
-    i, begin, first, least, node_features, node_starts, node_bins, node_sums, acc, n_child, n_rest, at, rest,
+    pairs, i, begin, first, least, node_features, node_starts, node_bins, node_sums, acc, n_child, n_rest, at, rest,
     child_features, child_starts, child_bins, child_sums,
 ):  # fmt: skip
+    share = _SHARE_SINGLES[pairs.literal_value]
+
     def compiled(
-        i, begin, first, least, node_features, node_starts, node_bins, node_sums, acc, n_child, n_rest, at, rest,
+        pairs, i, begin, first, least, node_features, node_starts, node_bins, node_sums, acc, n_child, n_rest, at, rest,
         child_features, child_starts, child_bins, child_sums,
     ):  # fmt: skip
-        return _share_singles(
+        return share(
             int64(i), int64(begin), int64(first), int64(least), node_features, node_starts, node_bins, node_sums, acc,
             int64(n_child), int64(n_rest), int64(at), int64(rest), child_features, child_starts, child_bins, child_sums,
         )  # fmt: skip
@@ -178,9 +208,22 @@ def _load(builder, data, at, kind):
     return builder.load(builder.bitcast(builder.gep(data, [at]), kind.as_pointer()), align=kind.element.width // 8)
 
 
+def _load_pairs(builder, data, at):
+    """Grads and hesses of eight pairs."""
+    pairs = _load(builder, data, builder.shl(at, ir.Constant(_SLOT, 1)), _PAIRS)
+    return [builder.shuffle_vector(pairs, ir.Constant(_PAIRS, ir.Undefined), side) for side in (_EVEN, _ODD)]
+
+
 def _store(builder, data, at, vector):
     place = builder.bitcast(builder.gep(data, [at]), vector.type.as_pointer())
     builder.store(vector, place, align=vector.type.element.width // 8)
+
+
+def _store_sums(builder, data, at, columns):
+    """Stores packed slots; or grads and hesses, two columns, as pairs."""
+    if len(columns) == 2:
+        columns, at = [builder.shuffle_vector(*columns, _IN_TURNS)], builder.shl(at, ir.Constant(_SLOT, 1))
+    _store(builder, data, at, *columns)
 
 
 def _gather(builder, slots, bins, firsts):

@@ -212,12 +212,19 @@ def _share_features(node, begin_feature, end_feature, acc, first, forms, least, 
     n_child, n_rest = uint64(state[_FEATURES]), uint64(state[_OTHER_FEATURES])
     at, rest, begin = uint64(state[_END]), uint64(state[_OTHER_END]), uint64(state[_NEXT])
     n_taken, n_wrong, i = uint64(0), int64(0), uint64(begin_feature)
+    by_eights = eights.CAN and (not forms[0] or (forms[2] and not forms[1]))
     while i < uint64(end_feature):
-        if eights.CAN and not forms[0] and i + _8 <= uint64(end_feature) and uint64(node.starts[i + _8]) - begin == _8:
-            ends = eights.share_singles(
-                i, begin, first, least, node.features, node.starts, node.bins, node.sums, acc, n_child, n_rest, at, rest,
-                child.features, child.starts, child.bins, child.sums,
-            )  # fmt: skip
+        if by_eights and i + _8 <= uint64(end_feature) and uint64(node.starts[i + _8]) - begin == _8:
+            if forms[0]:
+                ends = eights.share_singles(
+                    True, i, begin, first, least, node.features, node.starts, node.bins, node.sums, acc, n_child, n_rest, at,
+                    rest, child.features, child.starts, child.bins, child.sums,
+                )  # fmt: skip
+            else:
+                ends = eights.share_singles(
+                    False, i, begin, first, least, node.features, node.starts, node.bins, node.sums, acc, n_child, n_rest,
+                    at, rest, child.features, child.starts, child.bins, child.sums,
+                )  # fmt: skip
             n_child, n_rest, at, rest = uint64(ends[0]), uint64(ends[1]), uint64(ends[2]), uint64(ends[3])
             n_taken += uint64(ends[4])
             n_wrong += ends[5]

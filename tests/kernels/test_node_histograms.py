@@ -57,7 +57,11 @@ def room(size, pairs):
 
 
 def accumulator(histogram, pairs):
-    acc = np.zeros((N_BINS, 2), np.int64)
+    return slots_of(histogram, N_BINS, pairs)
+
+
+def slots_of(histogram, n_bins, pairs):
+    acc = np.zeros((n_bins, 2), np.int64)
     for b, sums in histogram.items():
         acc[b] = sums
     return acc.reshape(-1) if pairs else (acc[:, 0] << 32) + acc[:, 1]
@@ -92,6 +96,7 @@ def node_dict(node, pairs):
 SMALL = st.dictionaries(
     st.integers(0, N_BINS - 1), st.tuples(st.integers(-(2**27), 2**27), st.integers(1, 2**28)), max_size=N_BINS
 ).map(lambda histogram: dict(sorted(histogram.items())))
+FORMS = st.sampled_from([(0, 0, 0), (1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1)])  # of share_out
 LEAST = st.sampled_from([1, 1, 2**20, 2**28, 2**29])
 
 
@@ -111,7 +116,7 @@ def test_take(kernels, histogram, pairs, least, data):
 
 @WAYS
 @quick
-@given(SMALL, LEAST, st.sampled_from([(0, 0, 0), (1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1)]), st.data())
+@given(SMALL, LEAST, FORMS, st.data())
 def test_share_out(kernels, parent, least, forms, data):
     child = {}
     for bin_, (grad, hess) in parent.items():
@@ -135,37 +140,40 @@ def test_share_out(kernels, parent, least, forms, data):
 
 
 @WAYS
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**32), st.lists(st.integers(0, 40), min_size=1, max_size=5) | st.lists(
         st.sampled_from([1] * 19 + [2]), min_size=8, max_size=40
-    ), st.floats(0, 1), st.sampled_from([1, 30, 400]),
+    ), st.floats(0, 1), st.sampled_from([1, 30, 400]), FORMS,
 )  # fmt: skip
-def test_features_of_many_bins_and_many_of_one(kernels, seed, sizes, share, least):
-    """Which are looked at eight bins at once, and what is left over one by one."""
+def test_features_of_many_bins_and_many_of_one(kernels, seed, sizes, share, least, forms):
+    """Which are looked at eight bins at once, and what is left over one by one. Pairs hold more than a packed slot does."""
     rng, offsets = np.random.default_rng(seed), np.cumsum([0, *sizes]).astype(np.int32)
     n_bins, least = int(offsets[-1]), int(least)
-    parent = {b: (int(rng.integers(-99, 99)), int(rng.integers(1, 99))) for b in range(n_bins) if rng.random() < 0.9}
+    unit = 2**40 if forms[2] else 0
+    parent = {
+        b: (int(rng.integers(-99, 99)) - unit, int(rng.integers(1, 99)) + unit) for b in range(n_bins) if rng.random() < 0.9
+    }
     child = {}
     for b, (grad, hess) in parent.items():
         if rng.random() < share:
-            taken = int(rng.choice([1, hess]))
-            child[b] = (grad if taken == hess else 3, taken)
-    rooms = [
-        node_histograms.NodeHistogram(*(np.empty(n_bins + 6, dtype) for dtype in (np.int32, np.int32, np.int32, np.int64)))
-        for _ in range(2)
-    ]
-    accs = np.zeros((2, n_bins), np.int64)
-    for acc, histogram in zip(accs, (parent, child), strict=True):
-        for b, (grad, hess) in histogram.items():
-            acc[b] = (grad << 32) + hess
-    n_living = kernels.take(offsets, accs[0], False, 1, rooms[0])
-    node, counts = cut(rooms[0], n_living, False), np.zeros(3, np.int64)
-    one = node_histograms.NodeHistogram(*(array[: len(own)] for array, own in zip(rooms[1], node, strict=True)))
-    kernels.share_out(node, accs[1], np.zeros(3, bool), least, one, counts)
+            taken = int(rng.choice([1, hess if forms[1] == forms[0] else min(hess, 99)]))
+            child[b] = (grad if taken == hess else int(rng.integers(-9, 9)), taken)
+    forms = np.array(forms, bool)
+    node, room_of_child = (
+        node_histograms.NodeHistogram(
+            *(np.empty(n_bins + 6, np.int32) for _ in range(3)), np.empty((n_bins + 6) << pairs, np.int64)
+        )
+        for pairs in forms[:2]
+    )
+    n_living = kernels.take(offsets, slots_of(parent, n_bins, forms[0]), bool(forms[0]), 1, node)
+    node, counts = cut(node, n_living, forms[0]), np.zeros(3, np.int64)
+    sizes = len(node.features), len(node.starts), len(node.bins), len(node.bins) << forms[1]
+    one = node_histograms.NodeHistogram(*(array[:n] for array, n in zip(room_of_child, sizes, strict=True)))
+    kernels.share_out(node, slots_of(child, n_bins, forms[1]), forms, least, one, counts)
     rest = naive.subtract(parent, child)
-    assert node_dict(cut(one, counts[0], False), False) == naive.by_feature(child, offsets.tolist(), least)
-    assert node_dict(cut(node, counts[1], False), False) == naive.by_feature(rest, offsets.tolist(), least)
+    assert node_dict(cut(one, counts[0], forms[1]), forms[1]) == naive.by_feature(child, offsets.tolist(), least)
+    assert node_dict(cut(node, counts[1], forms[2]), forms[2]) == naive.by_feature(rest, offsets.tolist(), least)
     assert counts[2] == 0
 
 
@@ -179,12 +187,13 @@ def test_share_out_counts_what_cannot_be(kernels, pairs):
 
 
 @WAYS
-def test_share_out_counts_what_cannot_be_among_features_of_one_bin(kernels):
-    features, held = np.arange(9, dtype=np.int32), np.full(9, (5 << 32) + 4)
+@pytest.mark.parametrize("pairs", [False, True])
+def test_share_out_counts_what_cannot_be_among_features_of_one_bin(kernels, pairs):
+    features, held = np.arange(9, dtype=np.int32), slots_of(dict.fromkeys(range(9), (5, 4)), 9, pairs)
     node = node_histograms.NodeHistogram(features.copy(), np.arange(10, dtype=np.int32), features.copy(), held)
     room = node_histograms.NodeHistogram(*map(np.empty_like, node))
     child, counts = np.array([0, 4, 5, 0, 4, 4, 9, 1, 4]), np.zeros(3, np.int64)
-    kernels.share_out(node, child, np.zeros(3, bool), 1, room, counts)
+    kernels.share_out(node, child, np.array([pairs, False, pairs]), 1, room, counts)
     assert counts[2] == 2
 
 
