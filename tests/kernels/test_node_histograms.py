@@ -140,7 +140,7 @@ def test_share_out(kernels, parent, least, forms, data):
 
 
 @WAYS
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.integers(0, 2**32), st.lists(st.integers(0, 40), min_size=1, max_size=5) | st.lists(
         st.sampled_from([1] * 19 + [2]), min_size=8, max_size=40
