@@ -90,6 +90,21 @@ def rounding_key(seed: int, tree: int) -> np.uint64:
     return np.uint64(digest[0])
 
 
+class RoundingKeys:
+    """The keys of trees, made some at a time: in the midst of other work, one takes five times as long."""
+
+    _AT_A_TIME = 16
+
+    def __init__(self, seed: int):
+        self._seed, self._first, self._keys = seed, 0, []
+
+    def __getitem__(self, tree: int) -> np.uint64:
+        if not self._first <= tree < self._first + len(self._keys):
+            self._first = tree
+            self._keys = [rounding_key(self._seed, tree + i) for i in range(self._AT_A_TIME)]
+        return self._keys[tree - self._first]
+
+
 def packed_rows(grad_bits: int, n_rows: int) -> np.ndarray:
     """Room for the grad and hess of n_rows rows (kernels.packed_rows)."""
     return np.empty(n_rows, np.int32 if grad_bits <= 16 else np.int64)

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from psboost.boosting.fixed_point import Steps, hesses_of, round_gradients, rounding_key
+from psboost.boosting.fixed_point import RoundingKeys, Steps, hesses_of, round_gradients, rounding_key
 from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.living import LivingFeatures
@@ -207,6 +207,7 @@ class Worker(Role):
             job.loss, self._margins, shard.labels, shard.weights, deal.max_weight, self._n_train, job.grad_bits(deal.n_rows),
             job.n_threads, self._side_by_side,
         )  # fmt: skip
+        self._rounding_keys = RoundingKeys(job.seed)
         self._partition = RowPartition(
             self._n_rows, self._n_train, job.parameters.max_depth, self._gradients.packed, job.n_threads, self._side_by_side
         )
@@ -237,7 +238,7 @@ class Worker(Role):
             self._bounds = Bounds(start.max_grad, start.max_hess)
         steps = job.steps(self._bounds, self._n_rows_of_all)
         with self.stage("gradients"):
-            sums = self._gradients.round(steps, rounding_key(job.seed, tree), self._row_offset)
+            sums = self._gradients.round(steps, self._rounding_keys[tree], self._row_offset)
         self._partition.reset(sums)
         return steps
 

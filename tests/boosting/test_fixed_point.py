@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psboost.boosting.fixed_point import (
+    RoundingKeys,
     Steps,
     bits_for,
     least_rows,
@@ -94,6 +95,8 @@ def test_rounding_keys_differ_by_seed_and_tree():
     keys = {int(rounding_key(seed, tree)) for seed in (0, 1, 2, 2**62) for tree in range(50)}
     assert len(keys) == 200
     assert rounding_key(3, 4) == rounding_key(3, 4) and rounding_key(3, 4).dtype == np.uint64
+    made = RoundingKeys(3)
+    assert [made[tree] for tree in (*range(40), 39, 5)] == [rounding_key(3, tree) for tree in (*range(40), 39, 5)]
 
 
 @BITS
