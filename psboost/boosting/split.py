@@ -109,9 +109,7 @@ class Splits:
         return self.child_sums[np.arange(len(self.fields)), 1 - self.fields[:, kernels.BUILD_LEFT]]
 
 
-def choose_splits(
-    best: Proposals, open_nodes: range, cuts: AllCuts, rule: zeros.Rule, last: bool
-) -> Splits:
+def choose_splits(best: Proposals, open_nodes: range, cuts: AllCuts, rule: zeros.Rule, last: bool) -> Splits:
     """The splits to make of the best proposals of all open nodes; whoever chooses, it is the same. ProtocolError if one is
     of a bin that is not there.
 

@@ -76,7 +76,7 @@ def _fresh_costs(grid: Grid) -> dict[str, Costs]:
 def _run(coordinator: Role, others: list[Role], costs: dict[str, Costs], transport: str) -> None:
     ledgers = {name: cost.ledger for name, cost in costs.items()}
     if transport == "memory":
-        # To servers and peers, workers send memory that they use again.
+        # What workers send to servers and peers lies in memory that they use again.
         run_in_memory([coordinator, *others], ledgers, by_reference=len(others) == 1)
     else:
         run_in_threads(coordinator, others, ledgers)

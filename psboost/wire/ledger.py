@@ -47,7 +47,7 @@ class Ledger:
 
     def owe(self, envelope: Envelope, message: Message, receiver: str) -> None:
         """Add one message that nobody has encoded, when somebody asks or the next tree's come: to encode a tree's one after
-        the other takes a third of the time that each takes between other work."""
+        the other takes half the time that each takes between other work."""
         if self._owed and self._owed[-1][1].tree != message.tree:
             self._settled()
         self._owed.append((envelope, message, receiver))
