@@ -5,7 +5,7 @@ from numba.extending import intrinsic, overload
 
 from psboost.kernels.compile import OUT, int64, kernel, void
 
-_LOOKS = 1 << 17  # a tenth of a millisecond, about: who waits for longer sleeps
+_LOOKS = 1 << 17  # some 30 microseconds: who waits for longer sleeps
 
 
 def _add(counter, n):

@@ -30,7 +30,6 @@ from psboost.kernels.compile import (
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import prefetch
 from psboost.kernels.routing import (
-    N_OWN,
     OWN_BEGIN,
     OWN_END,
     OWN_FEATURE,
@@ -38,7 +37,7 @@ from psboost.kernels.routing import (
     OWN_LAST,
     OWN_NAN,
     OWN_PLACE,
-    find_leaving,
+    leaving_of_block,
 )
 from psboost.kernels.words import are_within, lowest_one
 
@@ -260,9 +259,6 @@ def clear_by_splits_dense(
 ):
     """Clears the bits of the rows that leave by those of `splits` that are by the block's features, as
     kernels.routing.clear_by_splits does."""
-    leaving = np.empty((len(splits), N_OWN), np.int64)
-    n_large, n_small = find_leaving(splits, shard, first, first + len(n_cuts), bin_offsets, n_cuts, held, leaving)
-    if n_large > 0:
-        clear_bits_dense(columns, leaving[:n_large], first_row, last_row, members, bits)
-    if n_small > 0:
-        clear_bits_of_lists_dense(columns, rows, leaving[len(leaving) - n_small :], bits)
+    large, lists = leaving_of_block(splits, shard, first, bin_offsets, n_cuts, held)
+    clear_bits_dense(columns, large, first_row, last_row, members, bits)
+    clear_bits_of_lists_dense(columns, rows, lists, bits)

@@ -130,7 +130,8 @@ def _share_singles(pairs):
             )  # fmt: skip
             features, bins = _load(builder, of_node[0], i_, _NUMBERS), _load(builder, of_node[2], begin_, _NUMBERS)
             values = _gather(builder, slots, bins, spread(builder, _SLOTS, first_))
-            hesses = builder.and_(values, spread(builder, _SLOTS, ir.Constant(_SLOT, _LOW)))
+            low = spread(builder, _SLOTS, ir.Constant(_SLOT, _LOW))
+            hesses = builder.and_(values, low)
             if pairs:
                 grads = builder.ashr(values, spread(builder, _SLOTS, ir.Constant(_SLOT, 32)))
                 node_grads, node_hesses = _load_pairs(builder, of_node[3], begin_)
@@ -138,7 +139,7 @@ def _share_singles(pairs):
                 of_rest = [builder.sub(node_grads, grads), others]
             else:
                 sums = _load(builder, of_node[3], begin_, _SLOTS)
-                others = builder.sub(builder.and_(sums, spread(builder, _SLOTS, ir.Constant(_SLOT, _LOW))), hesses)
+                others = builder.sub(builder.and_(sums, low), hesses)
                 of_rest = [builder.sub(sums, values)]
             nothing, leasts = ir.Constant(_SLOTS, None), spread(builder, _SLOTS, least_)
             written = []

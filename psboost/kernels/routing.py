@@ -61,6 +61,15 @@ def find_leaving(splits, shard, first, last, bin_offsets, n_cuts, held, leaving)
 
 
 @inline
+def leaving_of_block(splits, shard, first, bin_offsets, n_cuts, held):
+    """What leaves by those of `splits` that are by a block's features, the first of which is feature `first` of the shard
+    (find_leaving): of nodes whose rows are bits, and of those whose rows are lists."""
+    leaving = np.empty((len(splits), N_OWN), np.int64)
+    n_large, n_small = find_leaving(splits, shard, first, first + len(n_cuts), bin_offsets, n_cuts, held, leaving)
+    return leaving[:n_large], leaving[len(leaving) - n_small :]
+
+
+@inline
 def _clear(row, place, members, bits):
     """Clears a row's bit if it is a member. No branch: which rows are is not to be guessed."""
     bits[row >> _6] &= ~(members[place, row >> _6] & (_1 << (row & _63)))
@@ -199,18 +208,11 @@ def clear_by_splits(
     indptr, bins, stride, posting_offsets, posting_rows, rows_ascend, bin_offsets, n_cuts, splits, shard, first, first_row,
     last_row, members, rows, held, bits,
 ):  # fmt: skip
-    """Clears the bits of the rows first_row .. last_row that leave by those of `splits` that are by the block's features:
-    find_leaving, then clear_bits and clear_bits_of_lists.
-
-    first  the number in its shard of the block's first feature
-    """
-    leaving = np.empty((len(splits), N_OWN), np.int64)
-    n_large, n_small = find_leaving(splits, shard, first, first + len(n_cuts), bin_offsets, n_cuts, held, leaving)
-    if n_large > 0:
-        large = leaving[:n_large]
-        clear_bits(posting_offsets, posting_rows, rows_ascend, bin_offsets, large, first_row, last_row, members, bits)
-    if n_small > 0:
-        lists = leaving[len(leaving) - n_small :]
+    """Clears the bits of the rows first_row .. last_row that leave by those of `splits` that are by the block's features, by
+    clear_bits and clear_bits_of_lists; `first` as leaving_of_block takes it."""
+    large, lists = leaving_of_block(splits, shard, first, bin_offsets, n_cuts, held)
+    clear_bits(posting_offsets, posting_rows, rows_ascend, bin_offsets, large, first_row, last_row, members, bits)
+    if len(lists) > 0:
         clear_bits_of_lists(
             indptr, bins, stride, posting_offsets, posting_rows, rows_ascend, bin_offsets, rows, lists, first_row, last_row,
             bits,
