@@ -212,6 +212,23 @@ def test_features_of_a_thread_in_two_parts(grid, threads, tmp_path, monkeypatch)
     assert len(made) > threads * grid[1]
 
 
+def test_a_border_between_threads_moves(tmp_path, monkeypatch):
+    """One of two has a single feature, the other all others: too many bins for narrow rows."""
+    arguments = problem(n_rows=400) | {"num_boost_round": 3, "transport": "memory"}
+    first = psboost.train(**arguments)
+    whole, n_bins = saved(first, tmp_path), int(first.bin_mapper.offsets[-1])
+    two = lambda self, offsets: [(0, 1), (1, int(offsets[-1]))]  # noqa: E731
+    monkeypatch.setattr(block_worker.BlockWorker, "_ranges_of_threads", two)
+    monkeypatch.setattr(block_worker, "STRIDES", (0,))  # rows are not short
+    monkeypatch.setattr(block_worker, "_UNEVEN", 2.0)
+    monkeypatch.setattr(block_worker, "NARROW_BINS", 3 * n_bins // 4)
+    made = []
+    monkeypatch.setattr(worker, "Part", lambda *a: made.append(Part(*a)) or made[-1])
+    assert saved(psboost.train(**arguments, threads=2), tmp_path) == whole
+    assert len(made) == 2 and max(part.block.n_bins for part in made) <= 3 * n_bins // 4
+    assert min(part.end for part in made) > 1
+
+
 @pytest.mark.parametrize(("few", "n_parts"), [(0, 2), (1 << 16, 1)])
 def test_features_of_few_values_are_not_shared_out_to_threads(few, n_parts, tmp_path, monkeypatch):
     arguments = problem(n_rows=400) | {"num_boost_round": 3, "transport": "memory"}

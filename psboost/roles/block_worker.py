@@ -24,6 +24,7 @@ from psboost.wire.packing import pack_integers, unpack_living
 # together: where roles share cores, who gets the first would take the core that packs the second.
 _LARGE = 1 << 18
 FEW_VALUES = 1 << 16  # to build and search what so few come to takes less time than to wake up a thread for a part of them
+_UNEVEN = 1.05  # times as many stored values, a thread may get if that saves a part: one more costs each row some time
 MANY_TWINS = 0.25  # of a root's bins: fewer are not worth a second way
 
 
@@ -42,14 +43,15 @@ class BlockWorker(Worker):
     def _ranges_to_build(self, columns):
         if self._job.merges:
             return self._ranges
-        parts: list[tuple[int, int]] = []
         n_stored = [columns.n_stored(*features) for features in self._ranges]
         if sum(n_stored) <= FEW_VALUES:
             return [(self._ranges[0][0], self._ranges[-1][1])]
-        for n, features in zip(n_stored, self._ranges, strict=True):
-            are_short = n <= STRIDES[-1] * columns.n_rows  # they take a cache line each, whatever their integers are
-            parts += [features] if are_short else _narrow_parts(*features, self._bin_offsets)
-        return parts
+        if all(n <= STRIDES[-1] * columns.n_rows for n in n_stored):  # they take a cache line each, however narrow they are
+            return self._ranges
+        moved = _moved_ranges(self._ranges, self._bin_offsets)
+        if moved == self._ranges or (moved and max(columns.n_stored(*own) for own in moved) <= _UNEVEN * max(n_stored)):
+            return moved
+        return [part for features in self._ranges for part in _narrow_parts(*features, self._bin_offsets)]
 
     def _rule_of_parts(self):
         return None if self._job.merges else self._job.rule
@@ -166,6 +168,19 @@ class BlockWorker(Worker):
         with self.stage("encode", 1 / min(self._job.n_threads, len(self._packers))):
             offsets, packer = self._offsets_of_ranges[number], self._packers[number]
             return encode_histograms(self._job.codec, built, offsets, packer, level)
+
+
+def _moved_ranges(ranges: list[tuple[int, int]], bin_offsets: np.ndarray) -> list[tuple[int, int]]:
+    """The ranges of features, with their borders moved as little as it takes to make the rows of bins of all of them narrow;
+    none if that cannot be."""
+    edges, innermost = [ranges[0][0], *[end for _, end in ranges]], range(1, len(ranges))
+    for i in innermost:
+        furthest = np.searchsorted(bin_offsets, bin_offsets[edges[i - 1]] + NARROW_BINS, side="right") - 1
+        edges[i] = min(edges[i], int(furthest))
+    for i in reversed(innermost):
+        edges[i] = max(edges[i], int(np.searchsorted(bin_offsets, bin_offsets[edges[i + 1]] - NARROW_BINS)))
+    are_narrow = np.all(np.diff(bin_offsets[edges]) <= NARROW_BINS)
+    return list(pairwise(edges)) if are_narrow else []
 
 
 def _narrow_parts(begin: int, end: int, bin_offsets: np.ndarray) -> list[tuple[int, int]]:

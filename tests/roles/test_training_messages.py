@@ -526,6 +526,22 @@ def test_features_are_cut_in_two_where_that_makes_their_rows_narrow(begin, bins,
     assert block_worker._narrow_parts(begin, begin + len(bins), offsets) == list(pairwise(edges))
 
 
+@pytest.mark.parametrize(
+    ("begin", "bins", "edges", "moved"),
+    [
+        (0, [1, 1, 1, 1], [2, 4], [2, 4]), (0, [2, 1, 2, 1], [3, 4], [2, 4]), (3, [1, 2, 2, 1], [1, 4], [2, 4]),
+        (0, [3, 1, 1, 3], [1, 4], [2, 4]), (0, [1] * 12, [6, 10, 12], [4, 8, 12]), (0, [1] * 12, [2, 6, 12], [4, 8, 12]),
+        (0, [3, 3, 2], [2, 3], []), (0, [5, 1], [1, 2], []), (0, [1, 5], [1, 2], []), (0, [1] * 9, [4, 9], []),
+        (0, [2, 2], [2], [2]), (0, [2, 3], [2], []),
+    ],
+)  # fmt: skip
+def test_borders_of_ranges_move_where_that_makes_their_rows_narrow(begin, bins, edges, moved, monkeypatch):
+    monkeypatch.setattr(block_worker, "NARROW_BINS", 4)
+    offsets = np.cumsum([0, *[7] * begin, *bins]).astype(np.int32)
+    ranges, expected = ([(begin + b, begin + e) for b, e in pairwise([0, *of])] for of in (edges, moved))
+    assert block_worker._moved_ranges(ranges, offsets) == expected
+
+
 def test_a_coordinator_deals_chooses_and_closes():
     params = {"max_depth": 2, "min_child_weight": 0, "base_score": 0.5, "learning_rate": 1.0}
     job = runs.make_job((2, 1), 2, n_rounds=1, **params)
