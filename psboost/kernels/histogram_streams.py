@@ -80,7 +80,7 @@ def _pack_codes(grads, hesses, grad_shift, hess_shift, position, words):
 def _n_slots(n_entries):
     """Of the hash table of so many entries' pairs."""
     n_slots = 2
-    while n_slots <= 2 * n_entries and n_slots < _MOST_SLOTS:
+    while n_slots <= n_entries and n_slots < _MOST_SLOTS:
         n_slots *= 2
     return n_slots
 

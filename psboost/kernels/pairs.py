@@ -30,7 +30,7 @@ def number_pairs(grads, hesses, slots, numbers, keys, counts):
     Entry k is pair numbers[k] (OUT); `keys` and `counts` (OUT) of entries have room for one more than there are entries.
     `slots` (OUT): zeros, a power of two of them; a hash table where a pair takes the place of the one before it, which may
     so get another number later. (1 in 100 does if there are as many slots as entries. To look on for a free slot takes twice
-    the time.)
+    the time.) Nothing is skipped if a pair is known: half of them are, and no processor foresees which.
     """
     mask = np.uint64(len(slots) - 1)
     last = _0
@@ -40,14 +40,14 @@ def number_pairs(grads, hesses, slots, numbers, keys, counts):
         key = (grad << int64(32)) + hess
         word = np.uint64(key) * _MIX
         slot = (word >> _32 ^ word >> _40) & mask
-        number = np.uint64(slots[slot])
+        number, following = np.uint64(slots[slot]), last + _1
         wide = (grad + HALF) >> int64(32) | hess >> int64(32)
-        if (keys[number] != key) | (wide != 0):
-            last += _1
-            number = last
-            keys[number] = 0 if wide != 0 else key  # which nobody looks for
-            slots[slot] = number
-            counts[number] = 0
+        keys[following] = key if wide == 0 else int64(0)  # which nobody looks for
+        counts[following] = 0
+        is_known = np.uint64((keys[number] == key) & (wide == 0))
+        number = number if is_known != _0 else following
+        last = following - is_known
+        slots[slot] = number
         numbers[k] = number
         counts[number] += np.uint32(1)
     return np.int64(last)
@@ -69,23 +69,29 @@ def rank_pairs(counts, keys, kinds, ranks, grads, hesses, classes):
     `kinds` (OUT): zeros, N_KINDS of them; kinds[1] will be the number of pairs that stand there once. `classes` (OUT):
     zeros, N_CLASSES of them, which will be how many entries' marks have so many bits.
     """
+    n_once = np.int64(0)
     for i in range(_1, np.uint64(len(counts))):
-        kinds[_kind(np.uint64(counts[i]))] += 1
-    n_ranked = np.int64(0)
+        count = np.uint64(counts[i])
+        if count == _1:  # by far the most: each would wait until the one before it is counted
+            n_once += 1
+        else:
+            kinds[_kind(count)] += 1
+    kinds[1], n_ranked = n_once, np.int64(0)
     for kind in range(N_KINDS - 1, 1, -1):
         n_ranked, kinds[kind] = n_ranked + kinds[kind], n_ranked
     ranks[0] = 0
     for i in range(_1, np.uint64(len(counts))):
-        kind = _kind(np.uint64(counts[i]))
-        if kind == _1:
+        count = np.uint64(counts[i])
+        if count == _1:
             ranks[i] = 0
         else:
+            kind = _kind(count)
             place = np.uint64(kinds[kind])
             grads[place], hesses[place] = read(keys, False, i)
             kinds[kind] += 1
             ranks[i] = place + _1
             classes[bit_length(place + _1)] += counts[i]
-    classes[0] = kinds[1]
+    classes[0] = n_once
     return n_ranked
 
 
