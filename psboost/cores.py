@@ -1,8 +1,34 @@
-"""Knows how many cores this process may use; does not know what for."""
+"""Knows which cores this process may use, and whether threads of it may go before others; does not know what for."""
 
 import os
+import resource
+import threading
+from functools import cache
 
 
 def n_cores() -> int:
     """At least 1; no more than the scheduler lets this process use, where it says."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@cache
+def may_have_urgent_threads() -> bool:
+    """Whether threads of this process may run under SCHED_RR, before all that do not: as root or with CAP_SYS_NICE, or with
+    RLIMIT_RTPRIO, on Linux. Not where such a thread would end the process once it ran for long (RLIMIT_RTTIME)."""
+    if not hasattr(os, "sched_setscheduler"):
+        return False
+    if resource.getrlimit(resource.RLIMIT_RTTIME)[0] != resource.RLIM_INFINITY:
+        return False
+    allowed: list[bool] = []
+
+    def ask() -> None:
+        try:
+            os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))
+        except OSError:
+            return
+        allowed.append(True)
+
+    asking = threading.Thread(target=ask)  # of the thread that calls it, which ends
+    asking.start()
+    asking.join()
+    return bool(allowed)

@@ -17,6 +17,7 @@ from typing import Any
 
 import zmq
 
+from psboost.cores import may_have_urgent_threads
 from psboost.errors import ClusterError, ProtocolError
 from psboost.interrupts import interrupts_wait
 from psboost.wire.codec import Encoded, Envelope, decode, encode_fields, with_envelope
@@ -234,6 +235,9 @@ class Neighbours:
     def __init__(self, *, alone: bool = False):
         """`alone`: for one endpoint; more may need many sockets, room for which takes memory."""
         self.context = zmq.Context()
+        if may_have_urgent_threads():  # what arrives has not to wait for a turn on a core that computes
+            self.context.set(zmq.THREAD_SCHED_POLICY, os.SCHED_RR)
+            self.context.set(zmq.THREAD_PRIORITY, 1)
         if not alone:
             self.context.set(zmq.MAX_SOCKETS, self.context.get(zmq.SOCKET_LIMIT))
         self._doors: dict[str, str] = {}  # inproc://, by address

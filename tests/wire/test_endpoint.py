@@ -4,16 +4,19 @@
 """
 
 import os
+import resource
 import signal
 import socket
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import zmq
 
+from psboost.cores import may_have_urgent_threads
 from psboost.errors import ClusterError, ProtocolError
 from psboost.wire import codec
 from psboost.wire.endpoint import Endpoint, Neighbours, local_host_towards
@@ -383,3 +386,39 @@ def test_local_host():
         assert local_host_towards("::1") == local_host_towards("[::1]") == "::1"
     with pytest.raises(ClusterError, match="no way to reach host"):
         local_host_towards("no-such-host.invalid")
+
+
+def policies_of_new_threads(before):
+    """The scheduling policies of the two threads that an endpoint starts; `before`: tasks that were there."""
+    deadline, names = time.monotonic() + PATIENCE, []
+    while len(names) != 2 or not all(name.startswith("ZMQ") for name in names):  # each takes its policy, then its name
+        assert time.monotonic() < deadline, names
+        tasks = sorted(set(os.listdir("/proc/self/task")) - before)
+        names = [Path(f"/proc/self/task/{task}/comm").read_text().strip() for task in tasks]
+    return [os.sched_getscheduler(int(task)) for task in tasks]
+
+
+@pytest.mark.parametrize("may", [True, False])
+def test_threads_of_sockets_go_first_where_they_may(may, monkeypatch):
+    may_have_urgent_threads.cache_clear()
+    own, before = os.sched_getscheduler(0), set(os.listdir("/proc/self/task"))
+    if not may:
+        monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    expected = os.SCHED_RR if may_have_urgent_threads() else own
+    with Endpoint("a", "tcp://127.0.0.1:0", run=1, incarnation=0, ledger=Ledger()):
+        policies = policies_of_new_threads(before)
+    may_have_urgent_threads.cache_clear()
+    assert policies == [expected] * 2
+    assert os.sched_getscheduler(0) == own
+    assert may or expected == own
+
+
+def refuse(*arguments):
+    raise PermissionError(1, "Operation not permitted")
+
+
+def test_threads_that_may_not_run_for_long_do_not_go_first(monkeypatch):
+    may_have_urgent_threads.cache_clear()
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (200_000, 200_000))
+    assert not may_have_urgent_threads()
+    may_have_urgent_threads.cache_clear()
