@@ -25,7 +25,8 @@ Qualities are AUC on 20,000 test rows, after as many trees as the note says.
 
 With --real-time all processes, the peers' too, run under SCHED_RR, and notes say so. Where nodes share two cores, Linux
 often leaves one idle while a process waits for the other, as it seldom moves one that is waiting or has just run; how
-often depends on the kernel, and on how many processes take turns. Under SCHED_RR an idle core takes whoever waits.
+often depends on the kernel, and on how many processes take turns. Under SCHED_RR an idle core takes whoever waits. Of
+psboost, the threads that send and receive run so in any case, as they do wherever the user may have such threads.
 """
 
 import argparse
