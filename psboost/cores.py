@@ -14,10 +14,13 @@ def n_cores() -> int:
 @cache
 def may_have_urgent_threads() -> bool:
     """Whether threads of this process may run under SCHED_RR, before all that do not: as root or with CAP_SYS_NICE, or with
-    RLIMIT_RTPRIO, on Linux. Not where such a thread would end the process once it ran for long (RLIMIT_RTTIME)."""
+    RLIMIT_RTPRIO, on Linux. Not where such a thread would end the process once it ran for long (RLIMIT_RTTIME), nor in a
+    process that was started to go before others, or to let them go first (chrt, nice)."""
     if not hasattr(os, "sched_setscheduler"):
         return False
     if resource.getrlimit(resource.RLIMIT_RTTIME)[0] != resource.RLIM_INFINITY:
+        return False
+    if os.sched_getscheduler(0) != os.SCHED_OTHER or os.nice(0) > 0:
         return False
     allowed: list[bool] = []
 

@@ -417,8 +417,15 @@ def refuse(*arguments):
     raise PermissionError(1, "Operation not permitted")
 
 
-def test_threads_that_may_not_run_for_long_do_not_go_first(monkeypatch):
+@pytest.mark.parametrize(
+    ("where", "what", "says"),
+    [
+        (resource, "getrlimit", (200_000, 200_000)), (os, "nice", 5), (os, "sched_getscheduler", os.SCHED_RR),
+        (os, "sched_getscheduler", os.SCHED_IDLE),
+    ],
+)  # fmt: skip
+def test_no_threads_go_first_where_that_is_dangerous_or_was_decided_otherwise(where, what, says, monkeypatch):
     may_have_urgent_threads.cache_clear()
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (200_000, 200_000))
+    monkeypatch.setattr(where, what, lambda *a: says)
     assert not may_have_urgent_threads()
     may_have_urgent_threads.cache_clear()
