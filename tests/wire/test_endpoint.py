@@ -401,10 +401,11 @@ def policies_of_new_threads(before):
 @pytest.mark.parametrize("may", [True, False])
 def test_threads_of_sockets_go_first_where_they_may(may, monkeypatch):
     may_have_urgent_threads.cache_clear()
-    own, before = os.sched_getscheduler(0), set(os.listdir("/proc/self/task"))
+    own = os.sched_getscheduler(0)
     if not may:
         monkeypatch.setattr(os, "sched_setscheduler", refuse)
     expected = os.SCHED_RR if may_have_urgent_threads() else own
+    before = set(os.listdir("/proc/self/task"))  # the one that asked may still be there
     with Endpoint("a", "tcp://127.0.0.1:0", run=1, incarnation=0, ledger=Ledger()):
         policies = policies_of_new_threads(before)
     may_have_urgent_threads.cache_clear()
