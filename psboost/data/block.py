@@ -27,7 +27,15 @@ _EMPTIEST = 2.5  # times as much memory as their bins take, padded rows may
 # fewer, to go from tile to tile would take longer than what is saved.
 TILINGS = (1 << 13, 40), (1 << 15, 16)
 LEAST_TILES = 4  # the gradients of fewer rows are near anyway
+FREQUENT = 32
 DENSE_FILL = 0.4  # where more of the cells are stored, going through all of them is quicker than finding those that are
+
+
+class Bitmaps(NamedTuple):
+    """The rows of frequent bins once more, a bit for each row of all: kernels.routing has both arrays."""
+
+    of_bins: np.ndarray
+    words: np.ndarray
 
 
 class Members(NamedTuple):
@@ -90,6 +98,7 @@ class SparseBlock(Block):
     posting_offsets  int64 (n_bins + 1): bin b's rows are posting_offsets[b] .. posting_offsets[b+1]; those of
                      all bins of a feature lie together: the rows that leave a split's default are one slice
     posting_rows     int32 (n): rows_ascend: ascending within a bin; else, of SortedColumns, in order of value
+    bitmaps          of bins that a FREQUENT-th of all rows have: they take no more memory than these bins' rows
     tilings          the rows of frequent bins once more, by tiles, which are a third quicker to go through, small ones
                      first; no bins where rows of bins are quicker still
     """
@@ -100,12 +109,13 @@ class SparseBlock(Block):
     posting_offsets: np.ndarray
     posting_rows: np.ndarray
     rows_ascend: bool
+    bitmaps: Bitmaps
     tilings: tuple[Tiles, ...]
 
     def clear_bits(self, splits, shard, first, rows, members, bits):
         routing_kernels.clear_by_splits(
-            self.indptr, self.bins, self.stride, self.posting_offsets, self.posting_rows, self.rows_ascend, self.bin_offsets,
-            self.n_cuts, splits, shard, first, rows.start, rows.stop, *members, bits,
+            self.indptr, self.bins, self.stride, self.posting_offsets, self.posting_rows, self.rows_ascend, *self.bitmaps,
+            self.bin_offsets, self.n_cuts, splits, shard, first, rows.start, rows.stop, *members, bits,
         )  # fmt: skip
 
 
@@ -184,7 +194,8 @@ def _sparse_block(
     in_tiles = rows_ascend and prefers_bins(n_rows, n_rows, n_kept, n_bins, stride)
     return SparseBlock(
         **shared, indptr=indptr, bins=bins, stride=stride, posting_offsets=posting_offsets, posting_rows=posting_rows,
-        rows_ascend=rows_ascend, tilings=tilings_of(posting_offsets, posting_rows, n_rows, in_tiles),
+        rows_ascend=rows_ascend, bitmaps=_bitmaps_of(posting_offsets, posting_rows, n_rows),
+        tilings=tilings_of(posting_offsets, posting_rows, n_rows, in_tiles),
     )  # fmt: skip
 
 
@@ -227,6 +238,16 @@ def _postings(part: Columns, points: CutPoints, keep_nan: bool, overwrite: bool)
     run = kernels.bin_sorted if isinstance(part, SortedColumns) else kernels.bin_columns
     n_kept = run(part.offsets, part.rows, values, points.offsets, points.cuts, of_part, keep_nan, offsets, rows)
     return offsets, rows[:n_kept]
+
+
+def _bitmaps_of(posting_offsets: np.ndarray, posting_rows: np.ndarray, n_rows: int) -> Bitmaps:
+    n_of_bins = np.diff(posting_offsets)
+    bins = np.flatnonzero(FREQUENT * n_of_bins > n_rows).astype(np.int32)
+    of_bins = np.full(len(n_of_bins), -1, np.int32)
+    of_bins[bins] = np.arange(len(bins))
+    words = np.zeros((len(bins), (n_rows + 63) // 64), np.uint64)
+    routing_kernels.fill_bitmaps(posting_offsets, posting_rows, bins, words)
+    return Bitmaps(of_bins, words)
 
 
 def tilings_of(

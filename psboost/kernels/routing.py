@@ -2,6 +2,13 @@
 
 A bitvector holds one bit for each row of a row shard, bit r % 64 of word r // 64; 1: the row goes to its node's default
 child, 0: a stored value sends it to the other one (QuickScorer, default first: D5).
+
+Which rows have a bin is in postings and, of frequent bins, in bitmaps too (O'Neil, "Model 204 Architecture and Performance",
+1987), which say so of 64 rows at once, or of any one:
+
+    posting_offsets, posting_rows, rows_ascend   as data.block.SparseBlock has them
+    bitmap_of_bin   int32 (n_bins): its number, -1: none
+    bitmaps         uint64 (n, n_words): bit r % 64 of word r // 64 of each: whether row r has the bin
 """
 
 import numpy as np
@@ -88,8 +95,20 @@ def _clear_rows(posting_rows, begin, end, place, members, bits):
         _clear(uint64(posting_rows[i]), place, members, bits)
 
 
+@kernel(void(IN[int64], IN[int32], IN[int32], OUT2[uint64]))
+def fill_bitmaps(posting_offsets, posting_rows, bins, bitmaps):
+    """Makes the bitmaps of these bins, in their order, out of zeros  # OUT"""
+    for i in range(uint64(len(bins))):
+        for k in range(uint64(posting_offsets[bins[i]]), uint64(posting_offsets[bins[i] + 1])):
+            row = uint64(posting_rows[k])
+            bitmaps[i, row >> _6] |= _1 << (row & _63)
+
+
 @inline
-def _clear_bins(first_bin, last_bin, posting_offsets, posting_rows, rows_ascend, first_row, last_row, place, members, bits):
+def _clear_posted(
+    first_bin, last_bin, posting_offsets, posting_rows, rows_ascend, first_row, last_row, place, members, bits
+):
+    """Clears the bits of the members that have one of these bins, by the bins' rows."""
     if first_row == 0 and last_row > 64 * (len(bits) - 1):
         _clear_rows(posting_rows, posting_offsets[first_bin], posting_offsets[last_bin], place, members, bits)
         return
@@ -112,27 +131,55 @@ def _clear_bins(first_bin, last_bin, posting_offsets, posting_rows, rows_ascend,
 
 
 @inline
-def _clear_leaving(begin, end, other, posting_offsets, posting_rows, rows_ascend, first_row, last_row, place, members, bits):
-    """Clears the bits of the members that have one of bins begin .. end, or bin `other` (-1: none), by these bins' rows."""
-    _clear_bins(begin, end, posting_offsets, posting_rows, rows_ascend, first_row, last_row, place, members, bits)
-    if other >= 0:
-        _clear_bins(other, other + 1, posting_offsets, posting_rows, rows_ascend, first_row, last_row, place, members, bits)
+def _clear_bins(
+    first_bin, last_bin, posting_offsets, posting_rows, rows_ascend, bitmap_of_bin, bitmaps, first_row, last_row, place,
+    members, bits,
+):  # fmt: skip
+    """The same by bitmaps, where there are some."""
+    begin = first_bin
+    for b in range(first_bin, last_bin + 1):
+        bitmap = int64(bitmap_of_bin[b]) if b < last_bin else int64(-1)
+        if bitmap < 0 and b < last_bin:
+            continue
+        _clear_posted(begin, b, posting_offsets, posting_rows, rows_ascend, first_row, last_row, place, members, bits)
+        begin = b + 1
+        if bitmap >= 0:
+            for w in range(uint64(first_row) >> _6, (uint64(last_row) + _63) >> _6):
+                bits[w] &= ~(members[place, w] & bitmaps[bitmap, w])
 
 
-@kernel(void(IN[int64], IN[int32], boolean, IN[int32], OUT2[int64], int64, int64, IN2[uint64], OUT[uint64]))
-def clear_bits(posting_offsets, posting_rows, rows_ascend, bin_offsets, leaving, first_row, last_row, members, bits):
+@inline
+def _clear_leaving(
+    begin, end, other, posting_offsets, posting_rows, rows_ascend, bitmap_of_bin, bitmaps, first_row, last_row, place,
+    members, bits,
+):  # fmt: skip
+    """Clears the bits of the members that have one of bins begin .. end, or bin `other` (-1: none)."""
+    for first, last in ((begin, end), (other, other + int64(other >= 0))):
+        _clear_bins(
+            first, last, posting_offsets, posting_rows, rows_ascend, bitmap_of_bin, bitmaps, first_row, last_row, place,
+            members, bits,
+        )  # fmt: skip
+
+
+_POSTINGS = IN[int64], IN[int32], boolean, IN[int32], IN2[uint64]  # and bitmaps
+
+
+@kernel(void(*_POSTINGS, IN[int32], OUT2[int64], int64, int64, IN2[uint64], OUT[uint64]))
+def clear_bits(
+    posting_offsets, posting_rows, rows_ascend, bitmap_of_bin, bitmaps, bin_offsets, leaving, first_row, last_row, members,
+    bits,
+):  # fmt: skip
     """Clears the bits of the rows first_row .. last_row in members[place] that leave, for each of `leaving` whose rows are
     bits. first_row is a multiple of 64, and so is last_row but for the last of all rows.
-
-    The rows of bin b are posting_rows[posting_offsets[b] : posting_offsets[b + 1]]; rows_ascend: whether in their order.
     """
     for k in range(len(leaving)):
         first, place = int64(bin_offsets[leaving[k, OWN_FEATURE]]), uint64(leaving[k, OWN_PLACE])
         begin, end = first + leaving[k, OWN_FIRST], first + leaving[k, OWN_LAST]
         other = first + leaving[k, OWN_NAN] if leaving[k, OWN_NAN] >= 0 else int64(-1)
         _clear_leaving(
-            begin, end, other, posting_offsets, posting_rows, rows_ascend, first_row, last_row, place, members, bits
-        )
+            begin, end, other, posting_offsets, posting_rows, rows_ascend, bitmap_of_bin, bitmaps, first_row, last_row,
+            place, members, bits,
+        )  # fmt: skip
 
 
 @inline
@@ -160,19 +207,29 @@ def _clear_of_list(indptr, bins, stride, begin, end, other, rows, low, high, bit
         bits[row >> _6] &= ~(leaves << (row & _63))
 
 
+@inline
+def _clear_marked(bitmap, rows, low, high, bits):
+    """Clears the bits of those of rows[low:high] that the bitmap has."""
+    for i in range(uint64(low), uint64(high)):
+        row = uint64(rows[i])
+        bits[row >> _6] &= ~(bitmap[row >> _6] & (_1 << (row & _63)))
+
+
 @kernel(
     [
-        void(*held, int64, IN[int64], IN[int32], boolean, IN[int32], IN[int32], IN2[int64], int64, int64, OUT[uint64])
+        void(*held, int64, *_POSTINGS, IN[int32], IN[int32], IN2[int64], int64, int64, OUT[uint64])
         for held in ROW_BINS
     ]
 )
 def clear_bits_of_lists(
-    indptr, bins, stride, posting_offsets, posting_rows, rows_ascend, bin_offsets, rows, lists, first_row, last_row, bits
-):
+    indptr, bins, stride, posting_offsets, posting_rows, rows_ascend, bitmap_of_bin, bitmaps, bin_offsets, rows, lists,
+    first_row, last_row, bits,
+):  # fmt: skip
     """Clears the bits of those `rows` of each of `lists` that leave; all are from first_row to last_row, which are as
     clear_bits takes them, and a row's bins ascend.
 
-    By the rows of the bins (clear_bits) or, where these are many more than the list's, by the bins of the list's rows.
+    By a bin's bitmap, by the rows of the bins (clear_bits) or, where these are many more than the list's, by the bins of the
+    list's rows.
     """
     members, n_rows = np.zeros((1, len(bits)), np.uint64), len(indptr) - 1  # of one list, as bits
     most = _POSTED if len(bins) <= _FEW_BINS * n_rows else _POSTED_LONG
@@ -184,13 +241,19 @@ def clear_bits_of_lists(
         if other >= 0:
             n_posted += posting_offsets[other + 1] - posting_offsets[other]
         low, high = lists[s, OWN_BEGIN], lists[s, OWN_END]
+        if end - begin == 1 and other < 0 and bitmap_of_bin[begin] >= 0:
+            _clear_marked(bitmaps[bitmap_of_bin[begin]], rows, low, high, bits)
+            continue
         if n_posted * (last_row - first_row) > most * (high - low) * n_rows:
             _clear_of_list(indptr, bins, stride, begin, end, other, rows, low, high, bits)
             continue
         for i in range(uint64(low), uint64(high)):
             row = uint64(rows[i])
             members[_0, row >> _6] |= _1 << (row & _63)
-        _clear_leaving(begin, end, other, posting_offsets, posting_rows, rows_ascend, first_row, last_row, _0, members, bits)
+        _clear_leaving(
+            begin, end, other, posting_offsets, posting_rows, rows_ascend, bitmap_of_bin, bitmaps, first_row, last_row, _0,
+            members, bits,
+        )  # fmt: skip
         for i in range(uint64(low), uint64(high)):
             members[_0, uint64(rows[i]) >> _6] = _0
 
@@ -198,22 +261,25 @@ def clear_bits_of_lists(
 @kernel(
     [
         void(
-            *held, int64, IN[int64], IN[int32], boolean, IN[int32], IN[int32], IN2[int32], int64, int64, int64, int64,
-            IN2[uint64], IN[int32], IN2[int64], OUT[uint64],
+            *held, int64, *_POSTINGS, IN[int32], IN[int32], IN2[int32], int64, int64, int64, int64, IN2[uint64], IN[int32],
+            IN2[int64], OUT[uint64],
         )
         for held in ROW_BINS
     ]
 )  # fmt: skip
 def clear_by_splits(
-    indptr, bins, stride, posting_offsets, posting_rows, rows_ascend, bin_offsets, n_cuts, splits, shard, first, first_row,
-    last_row, members, rows, held, bits,
+    indptr, bins, stride, posting_offsets, posting_rows, rows_ascend, bitmap_of_bin, bitmaps, bin_offsets, n_cuts, splits,
+    shard, first, first_row, last_row, members, rows, held, bits,
 ):  # fmt: skip
     """Clears the bits of the rows first_row .. last_row that leave by those of `splits` that are by the block's features, by
     clear_bits and clear_bits_of_lists; `first` as leaving_of_block takes it."""
     large, lists = leaving_of_block(splits, shard, first, bin_offsets, n_cuts, held)
-    clear_bits(posting_offsets, posting_rows, rows_ascend, bin_offsets, large, first_row, last_row, members, bits)
+    clear_bits(
+        posting_offsets, posting_rows, rows_ascend, bitmap_of_bin, bitmaps, bin_offsets, large, first_row, last_row, members,
+        bits,
+    )  # fmt: skip
     if len(lists) > 0:
         clear_bits_of_lists(
-            indptr, bins, stride, posting_offsets, posting_rows, rows_ascend, bin_offsets, rows, lists, first_row, last_row,
-            bits,
+            indptr, bins, stride, posting_offsets, posting_rows, rows_ascend, bitmap_of_bin, bitmaps, bin_offsets, rows,
+            lists, first_row, last_row, bits,
         )  # fmt: skip

@@ -197,7 +197,8 @@ def test_the_form_follows_the_share_of_cells_that_are_stored():
 def test_block_is_that_of_the_naive_twin(data, zero_as_missing):
     rows, cuts, has_missing = data
     block = check(rows, cuts, has_missing, zero_as_missing)
-    arrays = [field.name for field in fields(block) if field.name not in ("n_rows", "stride", "rows_ascend", "tilings")]
+    others = "n_rows", "stride", "rows_ascend", "bitmaps", "tilings"
+    arrays = [field.name for field in fields(block) if field.name not in others]
     dtypes = {name: getattr(block, name).dtype for name in arrays}
     others = {"bins": np.uint16, "posting_offsets": np.int64}
     assert dtypes == {name: np.dtype(others.get(name, np.int32)) for name in dtypes}
@@ -326,5 +327,16 @@ def test_a_block_of_some_of_the_features(dense):
     own = [[(f - 1, value) for f, value in row if f] for row in rows]
     whole = build_block(columns_of(own, 2), cut_points_of(cuts[1:], [0, 0]), True, dense=dense)
     assert dense or all(len(tiles.bins) == 0 for block in (part, whole) for tiles in block.tilings)
-    for field in (field for field in fields(whole) if field.name != "tilings"):
+    for field in (field for field in fields(whole) if field.name not in ("bitmaps", "tilings")):
         np.testing.assert_array_equal(getattr(part, field.name), getattr(whole, field.name))
+    for own, expected in zip(() if dense else part.bitmaps, () if dense else whole.bitmaps, strict=True):
+        np.testing.assert_array_equal(own, expected)
+
+
+def test_bins_of_more_than_a_part_of_the_rows_have_bitmaps():
+    """Of 130 rows, feature f of 0 .. 8 is stored in the last f."""
+    rows = [[(f, 1.0) for f in range(9) if row >= 130 - f] for row in range(130)]
+    block = build_block(columns_of(rows, 9), cut_points_of([[FLOAT_MAX]] * 9, [0] * 9), True, dense=False)
+    assert block.bitmaps.of_bins.tolist() == [-1] * 5 + [0, 1, 2, 3]  # 5 is more than 130 / FREQUENT
+    for bitmap, n in zip(block.bitmaps.words, range(5, 9), strict=True):
+        assert bitmap.tolist() == naive_routing.to_words([row >= 130 - n for row in range(130)])

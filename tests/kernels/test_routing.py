@@ -46,20 +46,41 @@ def test_what_leaves_by_the_splits_of_a_part(kernels):
     assert (leaving[n_large:-n_small] == -7).all()
 
 
+def bitmaps_of(offsets, posted, n_rows, bins):
+    """What kernels take of bitmaps of these bins."""
+    of_bins, words = np.full(len(offsets) - 1, -1, np.int32), np.zeros((len(bins), -(-n_rows // 64)), np.uint64)
+    of_bins[bins] = np.arange(len(bins))
+    routing.fill_bitmaps(offsets, posted, np.array(bins, np.int32), words)
+    return of_bins, words
+
+
+@WAYS
+def test_bitmaps_hold_what_postings_do(kernels):
+    rng, n_rows = np.random.default_rng(3), 200
+    rows = [rng.permutation(n_rows)[:n].astype(np.int32) for n in (5, 0, 200, 60)]
+    offsets, bitmaps = np.cumsum([0, *map(len, rows)]), np.zeros((3, 4), np.uint64)
+    kernels.fill_bitmaps(offsets, np.concatenate(rows), np.array([3, 1, 2], np.int32), bitmaps)
+    for bitmap, b in zip(bitmaps, (3, 1, 2), strict=True):
+        assert bitmap.tolist() == naive.to_words([row in rows[b] for row in range(n_rows)])
+
+
 @WAYS
 @quick
-@given(shards(), st.integers(2, 6), st.booleans(), st.booleans())
-def test_clear_bits(kernels, shard, node, ascend, in_parts):
+@given(shards(), st.integers(2, 6), st.booleans(), st.booleans(), st.sampled_from([[], [2], [1, 0], [0, 1, 2]]))
+def test_clear_bits(kernels, shard, node, ascend, in_parts, frequent):
     node_of_row, bits, rows = shard
     words, n, n_rows = words_of(bits), len(rows), len(node_of_row)
     offsets, bin_offsets = np.array([0, n // 9, n // 9, n], np.int64), np.array([0, 1, 3], np.int32)
     leaving = np.array([[0, 0, 0, 1, 1, 1], [1, 0, 0, 1, -1, 0], [0, 0, 1, 1, -1, 1]])  # bins 1 and 2, bin 0, none
+    if frequent:
+        leaving[0, 3:5] = 2, -1  # bins 1 and 2, next to each other
     posted = ascending(rows)
     if not ascend:
         posted[n // 9 :] = posted[n // 9 :][::-1].copy()
+    bitmaps = bitmaps_of(offsets, posted, n_rows, frequent)
     for part in edges_of(n_rows, in_parts):
         members = members_of(node_of_row, [node, node + 1])
-        kernels.clear_bits(offsets, posted, ascend, bin_offsets, leaving, *part, members, words)
+        kernels.clear_bits(offsets, posted, ascend, *bitmaps, bin_offsets, leaving, *part, members, words)
     expected = naive.clear_bits(rows[n // 9 :], node_of_row, node, bits)
     assert words.tolist() == naive.to_words(naive.clear_bits(rows[: n // 9], node_of_row, node + 1, expected))
 
@@ -75,8 +96,9 @@ def lists_of(own, feature, other, bins=(2, 5)):
 @given(
     shards(), st.sampled_from([-1, 0, 1, 4, 7]), st.booleans(), st.booleans(), st.sampled_from([1, 300]),
     st.sampled_from([(np.int64, np.int32), (np.int32, np.uint16)]), st.sampled_from([0, 0, 8, 16]),
+    st.sampled_from([[], [], [22], [24, 21], [20, 22, 23]]), st.sampled_from([(2, 5), (2, 3)]),
 )  # fmt: skip
-def test_clear_bits_of_lists(kernels, shard, other, ascend, in_parts, times, row_bins, stride):
+def test_clear_bits_of_lists(kernels, shard, other, ascend, in_parts, times, row_bins, stride, frequent, leaving):
     """Of rows of a few bins, padded or not, and of many; and of bins that have a few times as many rows or far more."""
     node_of_row, bits, own = shard
     words, n_rows = words_of(bits), len(node_of_row)
@@ -89,11 +111,12 @@ def test_clear_bits_of_lists(kernels, shard, other, ascend, in_parts, times, row
     of_all, bin_offsets = np.array([b for row in held for b in row], row_bins[1]), np.array([0, 20, 28, 60], np.int32)
     posted = [np.repeat([row for row in range(n_rows) if b in bins[row]], times)[:: 1 if ascend else -1] for b in range(60)]
     offsets, posted = np.cumsum([0, *map(len, posted)]), np.concatenate(posted).astype(np.int32)
-    rows, lists = lists_of(own, 1, other)
-    block = indptr, of_all, stride, offsets, posted, ascend, bin_offsets
+    rows, lists = lists_of(own, 1, other, leaving)
+    block = indptr, of_all, stride, offsets, posted, ascend, *bitmaps_of(offsets, posted, n_rows, frequent), bin_offsets
     for part in edges_of(n_rows, in_parts):
         kernels.clear_bits_of_lists(*block, rows, lists if n_rows > 7 else lists[1:], *part, words)
-    leave = [row for row in own if any(22 <= b < 25 or b == 20 + other and other >= 0 for b in bins[row])]
+    first, last = (20 + b for b in leaving)
+    leave = [row for row in own if any(first <= b < last or b == 20 + other and other >= 0 for b in bins[row])]
     assert words.tolist() == naive.to_words(naive.clear_bits(leave, [0] * n_rows, 0, bits))
 
 
