@@ -27,7 +27,7 @@ _EMPTIEST = 2.5  # times as much memory as their bins take, padded rows may
 # fewer, to go from tile to tile would take longer than what is saved.
 TILINGS = (1 << 13, 40), (1 << 15, 16)
 LEAST_TILES = 4  # the gradients of fewer rows are near anyway
-FREQUENT = 32
+FREQUENT = 16
 DENSE_FILL = 0.4  # where more of the cells are stored, going through all of them is quicker than finding those that are
 
 
@@ -98,7 +98,7 @@ class SparseBlock(Block):
     posting_offsets  int64 (n_bins + 1): bin b's rows are posting_offsets[b] .. posting_offsets[b+1]; those of
                      all bins of a feature lie together: the rows that leave a split's default are one slice
     posting_rows     int32 (n): rows_ascend: ascending within a bin; else, of SortedColumns, in order of value
-    bitmaps          of bins that a FREQUENT-th of all rows have: they take no more memory than these bins' rows
+    bitmaps          of bins that more than 1 in FREQUENT rows have: they take half as much memory as these bins' rows, at most
     tilings          the rows of frequent bins once more, by tiles, which are a third quicker to go through, small ones
                      first; no bins where rows of bins are quicker still
     """

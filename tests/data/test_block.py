@@ -334,9 +334,9 @@ def test_a_block_of_some_of_the_features(dense):
 
 
 def test_bins_of_more_than_a_part_of_the_rows_have_bitmaps():
-    """Of 130 rows, feature f of 0 .. 8 is stored in the last f."""
-    rows = [[(f, 1.0) for f in range(9) if row >= 130 - f] for row in range(130)]
-    block = build_block(columns_of(rows, 9), cut_points_of([[FLOAT_MAX]] * 9, [0] * 9), True, dense=False)
-    assert block.bitmaps.of_bins.tolist() == [-1] * 5 + [0, 1, 2, 3]  # 5 is more than 130 / FREQUENT
-    for bitmap, n in zip(block.bitmaps.words, range(5, 9), strict=True):
+    """Of 130 rows, feature f of 0 .. 11 is stored in the last f."""
+    rows = [[(f, 1.0) for f in range(12) if row >= 130 - f] for row in range(130)]
+    block = build_block(columns_of(rows, 12), cut_points_of([[FLOAT_MAX]] * 12, [0] * 12), True, dense=False)
+    assert block.bitmaps.of_bins.tolist() == [-1] * 9 + [0, 1, 2]  # 9 is more than 130 / FREQUENT
+    for bitmap, n in zip(block.bitmaps.words, range(9, 12), strict=True):
         assert bitmap.tolist() == naive_routing.to_words([row >= 130 - n for row in range(130)])
