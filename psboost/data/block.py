@@ -98,7 +98,7 @@ class SparseBlock(Block):
     posting_offsets  int64 (n_bins + 1): bin b's rows are posting_offsets[b] .. posting_offsets[b+1]; those of
                      all bins of a feature lie together: the rows that leave a split's default are one slice
     posting_rows     int32 (n): rows_ascend: ascending within a bin; else, of SortedColumns, in order of value
-    bitmaps          of bins that more than 1 in FREQUENT rows have: they take half as much memory as these bins' rows, at most
+    bitmaps          of bins that more than 1 in FREQUENT rows have: half of the memory that these bins' rows take, at most
     tilings          the rows of frequent bins once more, by tiles, which are a third quicker to go through, small ones
                      first; no bins where rows of bins are quicker still
     """
@@ -241,9 +241,8 @@ def _postings(part: Columns, points: CutPoints, keep_nan: bool, overwrite: bool)
 
 
 def _bitmaps_of(posting_offsets: np.ndarray, posting_rows: np.ndarray, n_rows: int) -> Bitmaps:
-    n_of_bins = np.diff(posting_offsets)
-    bins = np.flatnonzero(FREQUENT * n_of_bins > n_rows).astype(np.int32)
-    of_bins = np.full(len(n_of_bins), -1, np.int32)
+    bins = np.flatnonzero(np.diff(posting_offsets) > n_rows / FREQUENT).astype(np.int32)
+    of_bins = np.full(len(posting_offsets) - 1, -1, np.int32)
     of_bins[bins] = np.arange(len(bins))
     words = np.zeros((len(bins), (n_rows + 63) // 64), np.uint64)
     routing_kernels.fill_bitmaps(posting_offsets, posting_rows, bins, words)
