@@ -154,7 +154,7 @@ def _clear_leaving(
     members, bits,
 ):  # fmt: skip
     """Clears the bits of the members that have one of bins begin .. end, or bin `other` (-1: none)."""
-    for first, last in ((begin, end), (other, other + int64(other >= 0))):
+    for first, last in ((begin, end), (max(other, int64(0)), other + 1)):
         _clear_bins(
             first, last, posting_offsets, posting_rows, rows_ascend, bitmap_of_bin, bitmaps, first_row, last_row, place,
             members, bits,
