@@ -83,16 +83,16 @@ def _clear(row, place, members, bits):
 
 
 @inline
-def _clear_rows(posting_rows, begin, end, place, members, bits):
+def _clear_rows(rows, begin, end, place, members, bits):
     """Clears the bits of all these rows that are members: in four places by turns, as each waits for the last change of its
     word."""
     begin, end = uint64(begin), uint64(end)
     step = (end - begin) >> _2
     for i in range(begin, begin + step):
         for k in range(_4):
-            _clear(uint64(posting_rows[i + k * step]), place, members, bits)
+            _clear(uint64(rows[i + k * step]), place, members, bits)
     for i in range(begin + _4 * step, end):
-        _clear(uint64(posting_rows[i]), place, members, bits)
+        _clear(uint64(rows[i]), place, members, bits)
 
 
 @kernel(void(IN[int64], IN[int32], IN[int32], OUT2[uint64]))
@@ -137,15 +137,14 @@ def _clear_bins(
 ):  # fmt: skip
     """The same by bitmaps, where there are some."""
     begin = first_bin
-    for b in range(first_bin, last_bin + 1):
-        bitmap = int64(bitmap_of_bin[b]) if b < last_bin else int64(-1)
-        if bitmap < 0 and b < last_bin:
-            continue
-        _clear_posted(begin, b, posting_offsets, posting_rows, rows_ascend, first_row, last_row, place, members, bits)
-        begin = b + 1
+    for b in range(first_bin, last_bin):
+        bitmap = bitmap_of_bin[b]
         if bitmap >= 0:
             for w in range(uint64(first_row) >> _6, (uint64(last_row) + _63) >> _6):
                 bits[w] &= ~(members[place, w] & bitmaps[bitmap, w])
+            _clear_posted(begin, b, posting_offsets, posting_rows, rows_ascend, first_row, last_row, place, members, bits)
+            begin = b + 1
+    _clear_posted(begin, last_bin, posting_offsets, posting_rows, rows_ascend, first_row, last_row, place, members, bits)
 
 
 @inline
@@ -207,14 +206,6 @@ def _clear_of_list(indptr, bins, stride, begin, end, other, rows, low, high, bit
         bits[row >> _6] &= ~(leaves << (row & _63))
 
 
-@inline
-def _clear_marked(bitmap, rows, low, high, bits):
-    """Clears the bits of those of rows[low:high] that the bitmap has."""
-    for i in range(uint64(low), uint64(high)):
-        row = uint64(rows[i])
-        bits[row >> _6] &= ~(bitmap[row >> _6] & (_1 << (row & _63)))
-
-
 @kernel(
     [
         void(*held, int64, *_POSTINGS, IN[int32], IN[int32], IN2[int64], int64, int64, OUT[uint64])
@@ -237,13 +228,13 @@ def clear_bits_of_lists(
         first = int64(bin_offsets[lists[s, OWN_FEATURE]])
         begin, end = first + lists[s, OWN_FIRST], first + lists[s, OWN_LAST]
         other = first + lists[s, OWN_NAN] if lists[s, OWN_NAN] >= 0 else int64(-1)
+        low, high = lists[s, OWN_BEGIN], lists[s, OWN_END]
+        if end - begin == 1 and other < 0 and bitmap_of_bin[begin] >= 0:
+            _clear_rows(rows, low, high, uint64(bitmap_of_bin[begin]), bitmaps, bits)
+            continue
         n_posted = posting_offsets[end] - posting_offsets[begin] + _A_BIN * (end - begin)
         if other >= 0:
             n_posted += posting_offsets[other + 1] - posting_offsets[other]
-        low, high = lists[s, OWN_BEGIN], lists[s, OWN_END]
-        if end - begin == 1 and other < 0 and bitmap_of_bin[begin] >= 0:
-            _clear_marked(bitmaps[bitmap_of_bin[begin]], rows, low, high, bits)
-            continue
         if n_posted * (last_row - first_row) > most * (high - low) * n_rows:
             _clear_of_list(indptr, bins, stride, begin, end, other, rows, low, high, bits)
             continue
