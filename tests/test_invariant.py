@@ -217,8 +217,11 @@ def test_a_border_between_threads_moves(tmp_path, monkeypatch):
     arguments = problem(n_rows=400) | {"num_boost_round": 3, "transport": "memory"}
     first = psboost.train(**arguments)
     whole, n_bins = saved(first, tmp_path), int(first.bin_mapper.offsets[-1])
-    two = lambda self, offsets: [(0, 1), (1, int(offsets[-1]))]  # noqa: E731
-    monkeypatch.setattr(block_worker.BlockWorker, "_ranges_of_threads", two)
+
+    def uneven_ranges(self, range_offsets):
+        return [(0, 1), (1, int(range_offsets[-1]))]
+
+    monkeypatch.setattr(block_worker.BlockWorker, "_ranges_of_threads", uneven_ranges)
     monkeypatch.setattr(block_worker, "STRIDES", (0,))  # rows are not short
     monkeypatch.setattr(block_worker, "_UNEVEN", 2.0)
     monkeypatch.setattr(block_worker, "NARROW_BINS", 3 * n_bins // 4)

@@ -11,14 +11,10 @@ from psboost.data.block import Members
 from psboost.kernels import members as kernels
 from psboost.kernels import node_builds
 from psboost.kernels.histograms import span_size
+from psboost.kernels.words import n_words_of
 
 GROUP_ROWS = 1 << 17  # work on fewer is not worth waking up a thread
 ALL_ONES = np.uint64(2**64 - 1)
-
-
-def n_words_of(n_rows: int) -> int:
-    """How many words a bitvector of so many rows takes."""
-    return (n_rows + 63) // 64
 
 
 def chunks_of(n_rows: int, n_threads: int) -> list[slice]:

@@ -7,7 +7,6 @@ import numpy as np
 from psboost.boosting.fixed_point import Steps, least_units
 from psboost.boosting.histogram import Sums, Total
 from psboost.boosting.living import LivingFeatures
-from psboost.boosting.partition import n_words_of
 from psboost.data import zeros
 from psboost.data.cut_points import AllCuts
 from psboost.errors import ProtocolError
@@ -15,6 +14,7 @@ from psboost.kernels import gains as gain_kernels
 from psboost.kernels import open_nodes, trees
 from psboost.kernels import splits as kernels
 from psboost.kernels.node_histograms import NodeHistogram
+from psboost.kernels.words import n_words_of
 
 MIN_GAIN = 1e-6  # a smaller gain is no gain (XGBoost's kRtEps)
 

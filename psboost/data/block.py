@@ -19,6 +19,7 @@ from psboost.kernels import tiles as tile_kernels
 from psboost.kernels.node_builds import prefers_bins
 from psboost.kernels.row_bins import N_NONE, STRIDES
 from psboost.kernels.tiles import Tiles
+from psboost.kernels.words import n_words_of
 
 MAX_CELL = np.iinfo(np.uint16).max
 NARROW_BINS = (1 << 16) - N_NONE  # so many bins, and the numbers of none, fit uint16
@@ -27,7 +28,7 @@ _EMPTIEST = 2.5  # times as much memory as their bins take, padded rows may
 # fewer, to go from tile to tile would take longer than what is saved.
 TILINGS = (1 << 13, 40), (1 << 15, 16)
 LEAST_TILES = 4  # the gradients of fewer rows are near anyway
-FREQUENT = 16
+FREQUENT = 16  # with bitmaps of less frequent bins too, binning takes longer, and trees hardly less
 DENSE_FILL = 0.4  # where more of the cells are stored, going through all of them is quicker than finding those that are
 
 
@@ -244,7 +245,7 @@ def _bitmaps_of(posting_offsets: np.ndarray, posting_rows: np.ndarray, n_rows: i
     bins = np.flatnonzero(np.diff(posting_offsets) > n_rows / FREQUENT).astype(np.int32)
     of_bins = np.full(len(posting_offsets) - 1, -1, np.int32)
     of_bins[bins] = np.arange(len(bins))
-    words = np.zeros((len(bins), (n_rows + 63) // 64), np.uint64)
+    words = np.zeros((len(bins), n_words_of(n_rows)), np.uint64)
     routing_kernels.fill_bitmaps(posting_offsets, posting_rows, bins, words)
     return Bitmaps(of_bins, words)
 

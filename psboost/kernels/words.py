@@ -12,6 +12,11 @@ _BYTES = ir.VectorType(_BYTE, 128)
 _1, _2, _3, _4 = (uint64(k) for k in (1, 2, 3, 4))
 
 
+def n_words_of(n_bits: int) -> int:
+    """How many words so many bits take."""
+    return (n_bits + 63) // 64
+
+
 def spread(builder, kind, value):
     """In LLVM: a vector of this kind with `value` in each lane."""
     nothing = ir.Constant(kind, ir.Undefined)

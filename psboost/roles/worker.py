@@ -11,7 +11,7 @@ from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.losses import Bounds
-from psboost.boosting.partition import ALL_ONES, NodeRows, RowPartition, n_words_of
+from psboost.boosting.partition import ALL_ONES, NodeRows, RowPartition
 from psboost.boosting.row_gradients import RowGradients
 from psboost.boosting.split import SplitRule
 from psboost.data import zeros
@@ -24,6 +24,7 @@ from psboost.data.source import Source
 from psboost.errors import DataError
 from psboost.kernels.gradients import add_values
 from psboost.kernels.splits import NODE, SHARD
+from psboost.kernels.words import n_words_of
 from psboost.roles.job import Job
 from psboost.roles.part import AnySplits, Part
 from psboost.roles.role import COORDINATOR, Role, worker_name

@@ -5,9 +5,9 @@ Whatever comes over the wire is checked: bytes that no packing function writes a
 
 import numpy as np
 
-from psboost.boosting.partition import n_words_of
 from psboost.errors import ProtocolError
 from psboost.kernels import bitvectors
+from psboost.kernels.words import n_words_of
 from psboost.wire.streams import (
     StreamReader,
     add_gaps,
