@@ -1,4 +1,4 @@
-"""Knows how good models are beside XGBoost's, over several samples of the rows; does not know how anyone is run.
+"""Knows how good models are, beside XGBoost's and with fewer bits, over several samples of rows; does not know how they run.
 
 One training is no measure: XGBoost beside itself, on the same rows in another order, moves by more than is asked for.
 """
@@ -15,32 +15,41 @@ MEASURES = ("quality",)
 THREADS = 2
 SHARE = 0.8  # of the rows, each sample's
 ERRORS = 2  # standard errors each way: 95%, about
+PSBOOST, EIGHT_BITS = "psboost", "psboost, grad_bits=8"
+PARAMETERS = {EIGHT_BITS: {"grad_bits": 8}}
+PAIRS = ((PSBOOST, peers.XGBOOST), (EIGHT_BITS, PSBOOST))
 
 
 def measure(arguments) -> Iterator[Figure]:
     samples = range(max(2, arguments.samples))
     for shape in arguments.shapes:
         ways = datasets.prepare(shape, arguments)
+        programs = {PSBOOST: ("psboost", GIVEN), EIGHT_BITS: ("psboost", GIVEN), peers.XGBOOST: ("xgboost", USED)}
         jobs = {
-            (program, sample): peers.training(
-                program, ways.get(way, ways[GIVEN]), THREADS, arguments.rounds, sample=sample, share=SHARE
+            (who, sample): peers.training(
+                program, ways.get(way, ways[GIVEN]), THREADS, arguments.rounds, sample=sample, share=SHARE,
+                parameters=PARAMETERS.get(who, {}),
             )
             for sample in samples
-            for program, way in (("psboost", GIVEN), ("xgboost", USED))
-        }
+            for who, (program, way) in programs.items()
+        }  # fmt: skip
         results = peers.in_turns(jobs, 1)
-        ours, theirs = ([results[program, sample][0]["auc"] for sample in samples] for program in ("psboost", "xgboost"))
-        gaps = [our - their for our, their in zip(ours, theirs, strict=True)]
-        yield _figure(shape, "psboost", ours)
-        yield _figure(shape, peers.XGBOOST, theirs)
-        gap, error = statistics.mean(gaps), statistics.stdev(gaps) / len(gaps) ** 0.5
-        yield Figure(
-            "quality", shape, f"psboost less {peers.XGBOOST}", THREADS, gap, "", least=gap - ERRORS * error,
-            most=gap + ERRORS * error, auc_gap=gap, repeats=len(gaps),
-        )  # fmt: skip
+        aucs = {who: [results[who, sample][0]["auc"] for sample in samples] for who in programs}
+        for who, of_who in aucs.items():
+            yield _figure(shape, who, of_who)
+        for who, other in PAIRS:
+            yield _gap(shape, who, other, [a - b for a, b in zip(aucs[who], aucs[other], strict=True)])
 
 
 def _figure(shape: str, who: str, aucs: list[float]) -> Figure:
     return Figure(
         "quality", shape, who, THREADS, statistics.mean(aucs), "AUC", least=min(aucs), most=max(aucs), repeats=len(aucs)
     )
+
+
+def _gap(shape: str, who: str, other: str, gaps: list[float]) -> Figure:
+    gap, error = statistics.mean(gaps), statistics.stdev(gaps) / len(gaps) ** 0.5
+    return Figure(
+        "quality", shape, f"{who} less {other}", THREADS, gap, "", least=gap - ERRORS * error, most=gap + ERRORS * error,
+        auc_gap=gap, repeats=len(gaps),
+    )  # fmt: skip

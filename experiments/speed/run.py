@@ -44,7 +44,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--data", type=Path, help="a folder with SHAPE-small-train.npz and SHAPE-small-test.npz")
     parser.add_argument("--cache", type=Path, default=default_cache(), help="a folder for matrices and forests")
-    parser.add_argument("--out", type=Path, help="results.csv here, if these are the data of full size that are made here")
+    parser.add_argument("--out", type=Path, help="results.csv here, if the data are of full size and the usual seed")
     parser.add_argument("--readme", action="store_true", help="write the tables of README.md; alone: measure nothing")
     arguments = parser.parse_args()
     arguments.measures_nothing = arguments.readme and arguments.only is None
@@ -58,7 +58,7 @@ def parse() -> argparse.Namespace:
             parser.error(f"--{name}: unknown: {', '.join(sorted(unknown))}")
     arguments.cache.mkdir(parents=True, exist_ok=True)
     if arguments.out is None:
-        usual = arguments.scale == 1 and arguments.data is None
+        usual = arguments.scale == 1 and arguments.data is None and arguments.seed == parser.get_default("seed")
         arguments.out = PATH if usual else arguments.cache / PATH.name
     return arguments
 
