@@ -25,7 +25,7 @@ GRADS_FIT, HESSES_FIT = 1 << 31, 1 << 32  # with less in a node, no packed sum o
 _PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)
 _BINS_PER_LINE = uint64(16)  # in a cache line: int32, and twice as many uint16
 _SHORT = 128  # bytes of a row's bins, on average: they lie in three cache lines at most
-_PADDED_AHEAD, _FOLLOWING_AHEAD = uint64(48), uint64(192)  # padded rows take less time, and if they follow each other
+_PADDED_AHEAD, _FOLLOWING_AHEAD = uint64(96), uint64(192)  # padded rows take less time, and if they follow each other
 _LEAST_FIT = 1 << 12  # rows at once: with fewer, to go through the bins in between would take longer than what is saved
 _RUNNING, _BINS_RUNNING = 2048, uint64(256)  # rows and bins of a run of sums, which stays in the nearest cache
 _0, _1, _2, _3, _4, _6, _8, _63, _64 = (uint64(k) for k in (0, 1, 2, 3, 4, 6, 8, 63, 64))
@@ -149,6 +149,10 @@ def build_padded(bins, stride, rows, packed, acc):
         for row in range(first + in_order, first + n_rows):
             _add_padded(bins, step, row, packed, acc)
     else:
+        for i in range(min(n_rows, _PADDED_AHEAD)):
+            place = uint64(rows[i])
+            prefetch(packed, place)
+            prefetch(bins, step * place)
         for i in range(n_rows):
             if i + _PADDED_AHEAD < n_rows:
                 place = uint64(rows[i + _PADDED_AHEAD])
