@@ -16,7 +16,11 @@ THREADS = 2
 SHARE = 0.8  # of the rows, each sample's
 ERRORS = 2  # standard errors each way: 95%, about
 PSBOOST, EIGHT_BITS = "psboost", "psboost, grad_bits=8"
-PARAMETERS = {EIGHT_BITS: {"grad_bits": 8}}
+RUNS = {  # who: the program, its matrix, and its parameters besides those that all have
+    PSBOOST: ("psboost", GIVEN, {}),
+    EIGHT_BITS: ("psboost", GIVEN, {"grad_bits": 8}),
+    peers.XGBOOST: ("xgboost", USED, {}),
+}
 PAIRS = ((PSBOOST, peers.XGBOOST), (EIGHT_BITS, PSBOOST))
 
 
@@ -24,17 +28,16 @@ def measure(arguments) -> Iterator[Figure]:
     samples = range(max(2, arguments.samples))
     for shape in arguments.shapes:
         ways = datasets.prepare(shape, arguments)
-        programs = {PSBOOST: ("psboost", GIVEN), EIGHT_BITS: ("psboost", GIVEN), peers.XGBOOST: ("xgboost", USED)}
         jobs = {
             (who, sample): peers.training(
                 program, ways.get(way, ways[GIVEN]), THREADS, arguments.rounds, sample=sample, share=SHARE,
-                parameters=PARAMETERS.get(who, {}),
+                parameters=parameters,
             )
             for sample in samples
-            for who, (program, way) in programs.items()
+            for who, (program, way, parameters) in RUNS.items()
         }  # fmt: skip
         results = peers.in_turns(jobs, 1)
-        aucs = {who: [results[who, sample][0]["auc"] for sample in samples] for who in programs}
+        aucs = {who: [results[who, sample][0]["auc"] for sample in samples] for who in RUNS}
         for who, of_who in aucs.items():
             yield _figure(shape, who, of_who)
         for who, other in PAIRS:

@@ -58,7 +58,7 @@ def parse() -> argparse.Namespace:
             parser.error(f"--{name}: unknown: {', '.join(sorted(unknown))}")
     arguments.cache.mkdir(parents=True, exist_ok=True)
     if arguments.out is None:
-        usual = arguments.scale == 1 and arguments.data is None and arguments.seed == parser.get_default("seed")
+        usual = all(getattr(arguments, name) == parser.get_default(name) for name in ("scale", "seed", "data"))
         arguments.out = PATH if usual else arguments.cache / PATH.name
     return arguments
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from psboost.kernels import exits, scoring, walking
+from psboost.kernels.words import n_words_of
 
 ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
@@ -95,7 +96,7 @@ class Nodes:
     @property
     def n_words(self) -> np.ndarray:
         """int64 (n_trees): 64 leaves each."""
-        return -(-self.n_leaves // 64)
+        return n_words_of(self.n_leaves)
 
     def depths(self) -> np.ndarray:
         """float64 (n_trees): how many nodes lead to the average leaf."""

@@ -12,8 +12,8 @@ _BYTES = ir.VectorType(_BYTE, 128)
 _1, _2, _3, _4 = (uint64(k) for k in (1, 2, 3, 4))
 
 
-def n_words_of(n_bits: int) -> int:
-    """How many words so many bits take."""
+def n_words_of(n_bits):
+    """How many words so many bits take: of a number, or of each of an array."""
     return (n_bits + 63) // 64
 
 
