@@ -23,7 +23,7 @@ from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
-from numba.core.runtime import rtsys
+from numba.core.runtime._nrt_python import c_helpers
 
 from psboost.interrupts import interrupts_wait
 from psboost.kernels import CACHE_FOLDER
@@ -134,13 +134,16 @@ class _Results(CompileResultCacheImpl):
         return super().rebuild(target_context, payload)
 
 
+for _name, _address in c_helpers.items():  # what compiled code calls, by the names that numba gives it when it compiles
+    binding.add_symbol(_name if _name.startswith("_") else f"NRT_{_name}", _address)
+
+
 class _Cache(FunctionCache):
-    """numba's, which loads all that compiling takes before it looks: half a second, and 18 MB."""
+    """numba's, which loads and compiles all that compiling takes before it looks: half a second, and 40 MB."""
 
     _impl_class = _Results
 
     def load_overload(self, sig, target_context):
-        rtsys.initialize(target_context)  # what compiled code calls
         with self._guard_against_spurious_io_errors():
             return self._load_overload(sig, target_context)
 
