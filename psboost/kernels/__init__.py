@@ -1,12 +1,14 @@
 """The only folder that imports numba: arrays in, arrays out; knows no feature names, roles or files.
 
 Compiled code is kept in a cache folder whose name holds a hash of this folder's sources and numba's version:
-numba itself does not notice an edited callee in another file. Where the sources lie and their times are in it too, as numba
-compiles anew if one of these differs, and `prepare` must know when that is.
+numba itself does not notice an edited callee in another file. Where the sources lie and their times are in it too, and the
+Python and the processor, as numba compiles anew if one of these differs, and `prepare` must know when that is.
 """
 
 import hashlib
 import os
+import platform
+import sys
 import tempfile
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +16,7 @@ from pathlib import Path
 
 def _cache_folder() -> Path:
     """The folder for this exact set of kernels, made if it is not there; a temporary one if no home is writable."""
-    digest = hashlib.sha256(version("numba").encode() + version("numpy").encode())
+    digest = hashlib.sha256(f"{version('numba')} {version('numpy')} {sys.implementation.cache_tag}".encode() + _processor())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(f"{source.resolve()} {source.stat().st_mtime_ns}".encode() + source.read_bytes())
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
@@ -29,5 +31,14 @@ def _cache_folder() -> Path:
     raise OSError(f"no writable folder for compiled kernels: tried {home} and {tempfile.gettempdir()}")
 
 
+def _processor() -> bytes:
+    """What tells one that code is compiled for from another, without LLVM, which takes long to load."""
+    try:
+        with open("/proc/cpuinfo", "rb") as file:
+            lines = file.read(1 << 14).partition(b"\n\n")[0].splitlines()  # of the first core
+    except OSError:
+        return platform.processor().encode()
+    return b"\n".join(line for line in lines if line.startswith((b"model name", b"flags", b"CPU part", b"Features")))
+
+
 CACHE_FOLDER = _cache_folder()
-os.environ["NUMBA_CACHE_DIR"] = str(CACHE_FOLDER)

@@ -16,10 +16,9 @@ after those that it calls, and its name holds the line that it starts at, not th
 
 import inspect
 
-import numba
 from llvmlite import binding
 from numba import boolean, float32, float64, int8, int32, int64, types, uint8, uint16, uint32, uint64, void
-from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
@@ -27,8 +26,6 @@ from numba.core.runtime._nrt_python import c_helpers
 
 from psboost.interrupts import interrupts_wait
 from psboost.kernels import CACHE_FOLDER
-
-assert str(CACHE_FOLDER) == numba.config.CACHE_DIR, "numba was set up before psboost.kernels was imported"
 
 __all__ = [
     "IN", "IN2", "OUT", "OUT2", "boolean", "estimate", "float32", "float64", "inline", "int8", "int32", "int64", "kernel",
@@ -120,8 +117,22 @@ def _called_by(function) -> list[Kernel]:
     return sum(of_helpers, [each for each in called if isinstance(each, Kernel)])
 
 
+class _InFolder(UserProvidedCacheLocator):
+    """Keeps kernels in CACHE_FOLDER, wherever numba was told to keep other code."""
+
+    def __init__(self, function, file: str):
+        super().__init__(function, file)
+        self._cache_path = str(CACHE_FOLDER / self.get_suitable_cache_subpath(file))
+
+    @classmethod
+    def from_function(cls, function, file: str):
+        return super(UserProvidedCacheLocator, cls).from_function(function, file)
+
+
 class _Results(CompileResultCacheImpl):
     """numba's, but without a kernel's bitcode: its callers make no code of it."""
+
+    _locator_classes = [_InFolder]
 
     def reduce(self, cres):
         (name, kind, (code, _)), *others = super().reduce(cres)

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 from numba.core.errors import TypingError
 
+from psboost import kernels
 from psboost.interrupts import interrupts_wait
-from psboost.kernels import prepare
+from psboost.kernels import histograms, prepare
 from psboost.kernels.compile import Kernel, float64, int64, kernel
 
 
@@ -104,6 +105,28 @@ print(*[bool(kernel.signatures) for kernel in (histograms.build, pairs.mark_pair
     prepare.prepare("train", "send")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "True True False\n", done.stdout + done.stderr
+
+
+def test_each_processor_has_a_folder_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = kernels._cache_folder()
+    assert kernels._processor() and kernels._cache_folder() == folder
+    monkeypatch.setattr(kernels, "_processor", lambda: b"another")
+    assert kernels._cache_folder() != folder
+
+
+def test_numba_may_be_there_before_and_keep_other_code_elsewhere(tmp_path):
+    program = """
+import numba
+from psboost.kernels import CACHE_FOLDER, histograms
+histograms.build.load()
+print(*histograms.build.stats.cache_hits.values(), histograms.build.stats.cache_path.startswith(str(CACHE_FOLDER)))
+"""
+    prepare.prepare("train")
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
+    assert done.stdout.split() == ["1"] * len(histograms.build._declared) + ["True"], done.stdout + done.stderr
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_kernel_that_was_loaded_is_called_by_one_that_is_compiled():
