@@ -11,6 +11,7 @@ import numpy as np
 from psboost.boosting.packed_trees import Lists, Nodes
 from psboost.data import zeros
 from psboost.data.aligned import aligned
+from psboost.errors import ProtocolError
 from psboost.kernels import cells, exits, scoring, walking
 from psboost.kernels.lanes import LANES, WORDS
 
@@ -23,7 +24,7 @@ _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
 class Scorer:
-    """A forest's bitvectors.
+    """Scores rows by a forest.
 
     features     int64 (k): the forest's own features, ascending user numbers
     n_words      words of a bitvector: the largest tree's, 64 leaves each
@@ -44,7 +45,7 @@ class Scorer:
     def margins(self, rows, method=None) -> np.ndarray:
         """float32 (n_rows): base margin + leaf values, added in float32 in tree order.
 
-        rows    source.Cells, columns in any order but once in a row, or source.DenseCells
+        rows    data.rows.Cells, columns in any order but once in a row, or data.rows.DenseCells
         method  "bits", "walk", or None for what promises to be faster; all give the same bits
         """
         dense = rows.values.ndim == 2
@@ -68,7 +69,7 @@ class Scorer:
     def partial_exits(self, rows, first_tree, n_trees) -> tuple[np.ndarray, np.ndarray]:
         """Where the rows' stored values narrow a tree's bitvector, and to what; for feature shards.
 
-        rows       CSR whose `features` are positions in self.features (source.Rows, read with keep=self.features)
+        rows       CSR whose `features` are positions in self.features (data.rows.Rows, read with keep=self.features)
 
         positions  int64 (m): row * n_trees + (tree - first_tree), ascending
         masks      uint64 (m, n_words): never all-ones
@@ -89,9 +90,13 @@ class Scorer:
             return positions, masks
         return np.concatenate([p for p, _ in parts]), np.concatenate([m for _, m in parts])
 
-    @staticmethod
-    def and_exits(parts) -> tuple[np.ndarray, np.ndarray]:
-        """The AND of the partial exits of one or more feature shards, over the same rows and trees."""
+    def and_exits(self, parts) -> tuple[np.ndarray, np.ndarray]:
+        """The AND of the partial exits of one or more feature shards, over the same rows and trees. ProtocolError if some
+        are not as partial_exits makes them."""
+        for positions, masks in parts:
+            shape = len(positions), self.n_words
+            if masks.dtype != np.uint64 or masks.shape != shape:
+                raise ProtocolError(f"exits of {masks.dtype}{masks.shape}, expected uint64{shape}")
         positions = np.concatenate([p for p, _ in parts])
         masks = np.concatenate([m for _, m in parts])
         if len(parts) == 1 or len(positions) == 0:
@@ -102,11 +107,13 @@ class Scorer:
         return positions[starts], np.bitwise_and.reduceat(masks, starts, axis=0)
 
     def margins_from_exits(self, positions, masks, n_rows, first_tree, n_trees, margins):
-        """Adds the trees' leaf values to `margins` (float32, OUT), which start at `base_margin`."""
+        """Adds the trees' leaf values to `margins` (float32, OUT), which start at `base_margin`. ProtocolError if the exits
+        are not of these rows and trees."""
         if len(margins) != n_rows:
             raise ValueError(f"{len(margins)} margins for {n_rows} rows")
         lists = self._lists_of(first_tree, n_trees)
-        exits.add_exits(positions, masks, lists.word_begin, lists.leaf_values, margins)
+        if not exits.add_exits(positions, masks, lists.word_begin, lists.leaf_values, margins):
+            raise ProtocolError("exits that are not of these rows and trees")
 
     def _walk(self, rows, margins):
         k = len(self.features)

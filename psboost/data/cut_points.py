@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from psboost.data.runs import narrow, require
+from psboost.data.runs import UINTS, narrow, require, total, values_ascend
 
 
 @dataclass(frozen=True)
@@ -36,15 +36,18 @@ class CutPoints:
         """The cut points that `to_arrays` wrote. Raises ProtocolError on arrays that do not fit together."""
         require(len(arrays) == 3 and all(array.ndim == 1 for array in arrays), "odd arrays of cut points")
         n_cuts, inner_cuts, has_missing = arrays
-        require(inner_cuts.dtype == np.float32 and has_missing.dtype == np.uint8, "cut points of another type")
+        are_known = n_cuts.dtype in UINTS and inner_cuts.dtype == np.float32 and has_missing.dtype == np.uint8
+        require(are_known, "cut points of another type")
         require(len(n_cuts) == len(has_missing), "cut points of unlike numbers of features")
+        n_all = total(n_cuts)
+        require(n_all == len(inner_cuts) + np.count_nonzero(n_cuts), "a number of cut points that does not fit")
         offsets = np.zeros(len(n_cuts) + 1, np.int64)
         np.cumsum(n_cuts, out=offsets[1:], dtype=np.int64)
         inner = np.ones(offsets[-1], bool)
         inner[offsets[1:][n_cuts > 0] - 1] = False
-        require(int(inner.sum()) == len(inner_cuts), "a number of cut points that does not fit")
         cuts = np.full(offsets[-1], np.finfo(np.float32).max, np.float32)
         cuts[inner] = inner_cuts
+        require(values_ascend(offsets, cuts), "cut points that do not ascend")
         return CutPoints(offsets, cuts, has_missing)
 
     def part(self, begin: int, end: int) -> "CutPoints":

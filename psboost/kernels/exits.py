@@ -13,7 +13,7 @@ To act is `state[word] &= mask`; a node whose leaves span several words stands i
 import numba
 import numpy as np
 
-from psboost.kernels.compile import IN, IN2, OUT, OUT2, boolean, float32, inline, int32, int64, kernel, types, uint64, void
+from psboost.kernels.compile import IN, IN2, OUT, OUT2, boolean, float32, inline, int32, int64, kernel, types, uint64
 from psboost.kernels.words import lowest_one
 
 NODE = np.dtype([("threshold", np.float32), ("word", np.int32), ("mask", np.uint64)])
@@ -76,12 +76,13 @@ def narrowed_exits(
     return n
 
 
-@kernel(void(IN[int64], IN2[uint64], IN[int64], IN[float32], OUT[float32]))
+@kernel(boolean(IN[int64], IN2[uint64], IN[int64], IN[float32], OUT[float32]))
 def add_exits(
     positions, masks, word_begin, leaf_values,
     margins,  # OUT: each row's leaf values are added, tree by tree
 ):  # fmt: skip
-    """Pairs that are not among `positions` leave by their tree's first leaf."""
+    """Pairs that are not among `positions` leave by their tree's first leaf. False if `masks`, of as many words as the
+    largest tree's bitvector, leave one of them no leaf, or `positions` do not ascend or are not of these rows and trees."""
     n_trees = len(word_begin) - 1
     at = 0
     for row in range(len(margins)):
@@ -89,10 +90,13 @@ def add_exits(
         for tree in range(n_trees):
             leaf = 64 * word_begin[tree]
             if at < len(positions) and positions[at] == row * n_trees + tree:
-                word = 0
-                while masks[at, word] == _ZERO:
+                n_words, word = word_begin[tree + 1] - word_begin[tree], 0
+                while word < n_words and masks[at, word] == _ZERO:
                     word += 1
+                if word == n_words:
+                    return False
                 leaf += 64 * word + int64(lowest_one(masks[at, word]))
                 at += 1
             margin += leaf_values[leaf]
         margins[row] = margin
+    return at == len(positions)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from psboost.boosting.forest import Forest, Tree
 from psboost.boosting.scorer import Scorer
+from psboost.errors import ProtocolError
 from psboost.kernels import scoring
 from psboost.kernels.lanes import LANES
 from tests.naive import scoring as naive
@@ -94,7 +95,7 @@ def test_feature_shards_give_the_margins_of_the_whole(seed, n_leaves, rule, n_sh
             assert masks.shape == (len(positions), scorer.n_words)
             assert (np.diff(positions) > 0).all()
             assert (masks != np.uint64(2**64 - 1)).any(axis=1).all()
-        positions, masks = Scorer.and_exits(parts)
+        positions, masks = scorer.and_exits(parts)
         scorer.margins_from_exits(positions, masks, n_rows, first, n_trees, margins)
     np.testing.assert_array_equal(margins, scorer.margins(make_cells(X, stored)))
 
@@ -131,7 +132,7 @@ def test_the_posters_worked_example():
             scorer.partial_exits(make_rows(X[rows], stored, scorer, shard), 0, 1) for shard in (first_column, ~first_column)
         ]
         assert [text(part) for part in parts] == list(of_workers)
-        servers.append(Scorer.and_exits(parts))
+        servers.append(scorer.and_exits(parts))
     assert [text(exits) for exits in servers] == [["0011", "0001"], ["1111", "0111"]]
     margins = np.zeros(4, np.float32)
     for exits, part in zip(servers, (margins[:2], margins[2:]), strict=True):
@@ -220,6 +221,22 @@ def test_no_trees_and_bad_ranges():
         scorer.margins(cells, "run")
     with pytest.raises(ValueError, match="2 margins for 3 rows"):
         scorer.margins_from_exits(positions, masks, 3, 0, 0, np.zeros(2, np.float32))
+
+
+def test_exits_that_no_worker_makes():
+    """As a server might get: they lead nowhere, and nowhere outside the arrays."""
+    rng = np.random.default_rng(0)
+    scorer = naive.random_forest(rng, [100, 3], 9, "unstored").scorer
+    X, stored = naive.random_rows(rng, 20, 9)
+    positions, masks = scorer.partial_exits(make_rows(X, stored, scorer), 0, 2)
+    margins = np.zeros(20, np.float32)
+    scorer.margins_from_exits(positions, masks, 20, 0, 2, margins)
+    for wrong in (masks[:, :1], masks[1:], masks.astype(np.int64), masks[0]):
+        with pytest.raises(ProtocolError, match="exits of"):
+            scorer.and_exits([(positions, wrong)])
+    for places, wrong in ((positions, masks & np.uint64(0)), (positions[::-1].copy(), masks), (positions + 40, masks)):
+        with pytest.raises(ProtocolError, match="not of these rows"):
+            scorer.margins_from_exits(places, wrong, 20, 0, 2, margins)
 
 
 @pytest.mark.parametrize("rule", RULES)

@@ -331,7 +331,12 @@ def test_cut_points_through_the_wire():
     for name in ("offsets", "cuts", "has_missing"):
         np.testing.assert_array_equal(getattr(back, name), getattr(points, name))
     n_cuts, cuts, has_missing = points.to_arrays()
-    for damaged in ((n_cuts, cuts), (n_cuts, cuts[1:], has_missing), (n_cuts, cuts, has_missing[1:])):
+    negative, huge = n_cuts.astype(np.int64), n_cuts.astype(np.uint64)
+    negative[0], huge[0] = -1, 2**60
+    for damaged in (
+        (n_cuts, cuts), (n_cuts, cuts[1:], has_missing), (n_cuts, cuts, has_missing[1:]), (negative, cuts, has_missing),
+        (huge, cuts, has_missing), (n_cuts, cuts[::-1].copy(), has_missing),
+    ):  # fmt: skip
         with pytest.raises(ProtocolError):
             CutPoints.from_arrays(damaged)
 
