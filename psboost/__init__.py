@@ -18,7 +18,8 @@ The rooms, in the order of their imports, each downward only (pyproject.toml: im
     boosting/     losses, metrics, fixed point, histogram, split, growth, forest and its JSON
     data/         readers, sketches, bin mapper, block
     kernels/      compiled code: arrays in, arrays out
-    settings.py   what a setting is; interrupts.py: how Ctrl-C is put off; errors.py: what can go wrong
+    settings.py   what a setting is; cores.py: how many cores there are; files.py: how a file is written whole;
+                  interrupts.py: how Ctrl-C is put off; errors.py: what can go wrong
 """
 
 from importlib import import_module

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from psboost.cluster.signals import exit_code, signals_as_interrupt
 from psboost.errors import DataError, ModelError, ParameterError, PSBoostError
+from psboost.files import replaced
 from psboost.interrupts import interrupts_wait
 
 _DESCRIPTION = """\
@@ -201,9 +202,8 @@ def _check_writable(path: str | os.PathLike[str]) -> None:
 def _write_json(path: str | os.PathLike[str], content: dict) -> None:
     import json
 
-    temporary = Path(path).with_name(Path(path).name + ".part")
-    temporary.write_text(json.dumps(content, indent=1) + "\n")
-    os.replace(temporary, path)
+    with replaced(path) as file:
+        file.write(json.dumps(content, indent=1) + "\n")
 
 
 def _prepare(*jobs: str, quiet: bool = False) -> None:
@@ -308,7 +308,5 @@ def _write_numbers(out: str, numbers) -> None:
     if out == "-":
         sys.stdout.write(lines)
         return
-    temporary = f"{out}.part"
-    with open(temporary, "w") as file:
+    with replaced(out) as file:
         file.write(lines)
-    os.replace(temporary, out)

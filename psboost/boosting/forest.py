@@ -7,7 +7,6 @@ A forest's rule for zeros (DESIGN.md, D9) is `zero_as_missing`:
     "unstored"  a cell that is not stored and NaN are missing, a stored 0 is a number: what XGBoost's own models mean
 """
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from psboost.data import zeros
 from psboost.data.matrix import is_sparse
 from psboost.data.source import open_source
 from psboost.errors import ModelError, ParameterError
+from psboost.files import replaced
 from psboost.kernels import links
 from psboost.kernels.prepare import prepare
 from psboost.settings import THREADS
@@ -191,18 +191,11 @@ class Forest:
         """Writes XGBoost's JSON to `path`, which at any time is the old file or the new one. ModelError."""
         from psboost.boosting.xgboost_json import dumps
 
-        path = Path(path)
         text = dumps(self)
-        # Created like any file, so that it gets the rights that any file would get here.
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         try:
-            with open(temporary, "x", encoding="utf-8", newline="\n") as file:
+            with replaced(path) as file:
                 file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise ModelError(f"{path}: the model cannot be written: {error.strerror}") from error
 
     def _predict_margins(self, X, index_base, n_threads) -> np.ndarray:

@@ -105,7 +105,7 @@ def loads(data: bytes) -> Forest:
     if _number(param.get("num_target", "1"), int, "num_target", where) > 1:
         raise ModelError(f"{param['num_target']} targets are not supported, one output is")
     width = _number(_get(param, "num_feature", str, where), int, "num_feature", where)
-    attributes = _get(learner, "attributes", dict, "learner") if "attributes" in learner else {}
+    attributes = _get(learner, "attributes", dict, "learner", {})
     for key, value in attributes.items():
         if not isinstance(value, str):
             raise ModelError(f"learner.attributes: {key} is {value!r}, text is needed")
@@ -124,7 +124,7 @@ def loads(data: bytes) -> Forest:
     counted = _get(model, "gbtree_model_param", dict, "model").get("num_trees", str(len(trees)))
     if _number(counted, int, "num_trees", "gbtree_model_param") != len(trees):
         raise ModelError(f"num_trees is {counted}, there are {len(trees)} trees")
-    if any(group != 0 for group in model.get("tree_info", [])):
+    if any(group != 0 for group in _get(model, "tree_info", list, "model", [])):
         raise ModelError("tree_info names more than one output, one is supported")
     forest = Forest(
         trees=trees,
@@ -186,9 +186,11 @@ def _read_tree(number, tree, width, numbers) -> Tree:
     param = _get(tree, "tree_param", dict, where)
     if _number(param.get("size_leaf_vector", "1"), int, "size_leaf_vector", where) > 1:
         raise ModelError(f"{where} has vectors in its leaves: multi-target trees are not supported")
-    if tree.get("categories_nodes") or any(tree.get("split_type", [])):
+    if tree.get("categories_nodes") or any(_get(tree, "split_type", list, where, [])):
         raise ModelError(f"{where} has categorical splits: they are not supported")
     n_nodes = _number(_get(param, "num_nodes", str, where), int, "num_nodes", where)
+    if n_nodes < 1:
+        raise ModelError(f"{where} has no nodes: even a tree without splits has a root")
     arrays = {}
     for name, key in _ARRAYS.items():
         values = _get(tree, key, list, where)
@@ -250,6 +252,8 @@ def _without_deleted(arrays, n_deleted, where) -> dict:
 
 def _true_numbers(names, width) -> np.ndarray:
     """int64 (width): feature numbers from a wide model's feature_names."""
+    if width < 1:
+        raise ModelError(f"a wide model of {width} features: at least one has a name")
     try:
         numbers = np.array([int(name) for name in names], np.int64)
     except (TypeError, ValueError, OverflowError):
@@ -266,9 +270,11 @@ def _base_score(text) -> float:
     return float(np.float32(_number(scores[0], float, "base_score", "learner.learner_model_param")))
 
 
-def _get(parent, key, kind, where):
-    """parent[key], which must be of `kind`."""
+def _get(parent, key, kind, where, default=None):
+    """parent[key], which must be of `kind`; or `default`, where there is one and no such key."""
     if not isinstance(parent, dict) or key not in parent:
+        if default is not None and isinstance(parent, dict):
+            return default
         raise ModelError(f"{where} has no {key!r}: not a model of XGBoost, or not of a version from 1.0 on")
     if not isinstance(parent[key], kind):
         raise ModelError(f"{where}: {key!r} is not {kind.__name__}")

@@ -1,7 +1,5 @@
 """Knows the cut points of a data set by the user's feature numbers, and their file; does not know rows."""
 
-import os
-import tempfile
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ import numpy as np
 from psboost.data import zeros
 from psboost.data.cut_points import CutPoints
 from psboost.errors import ModelError
+from psboost.files import replaced
 
 VERSION = 1
 _FIXED_DATE = (1980, 1, 1, 0, 0, 0)
@@ -77,23 +76,19 @@ class BinMapper:
         return _take(self.offsets, self.cuts, self.has_missing, known)
 
     def save(self, path: str | Path) -> None:
-        """Write the mapper as .npz, whole or not at all; equal mappers give equal bytes."""
-        path = Path(path)
+        """Write the mapper as .npz, whole or not at all; equal mappers give equal bytes. ModelError."""
         settings = [VERSION, zeros.NUMBERED.index(self.zero_as_missing), self.max_bin, self.n_features, self.min_rows]
         arrays = {name: getattr(self, name) for name in _ARRAYS if name != "settings"}
         arrays["settings"] = np.array(settings, np.int64)
-        handle, draft = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=path.parent)
         try:
-            with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
+            with replaced(path, "wb") as file, zipfile.ZipFile(file, "w") as archive:
                 for name, dtype in _ARRAYS.items():
                     entry = zipfile.ZipInfo(f"{name}.npy", _FIXED_DATE)
                     entry.compress_type = zipfile.ZIP_DEFLATED
                     with archive.open(entry, "w", force_zip64=True) as member:
                         np.lib.format.write_array(member, np.ascontiguousarray(arrays[name], dtype))
-            os.replace(draft, path)
-        except BaseException:
-            os.unlink(draft)
-            raise
+        except OSError as error:
+            raise ModelError(f"{path}: the bin mapper cannot be written: {error.strerror}") from error
 
     @staticmethod
     def load(path: str | Path) -> "BinMapper":

@@ -25,6 +25,7 @@ from psboost.kernels.prepare import prepare
 CHUNK_BYTES = 8 << 20
 TAIL_BYTES = 1 << 14  # what is read at a time of a span's last line
 SHOWN = 40  # characters of a bad token that a message shows
+_MOST_FEATURES = 2**63 - 1  # as an int64 counts them
 
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _TOKEN = re.compile(rb"[^ \t\r\n\x0b\x0c#]*")
@@ -107,7 +108,7 @@ class SvmlightSource(Source):
 
     def _parse(self, at, text, bytes_read, buffers):
         """The lines of `text`, which is at byte `at` of the file; columns and values lie in `buffers`."""
-        last_column = 2**63 - 1 if self._n_features is None else self._n_features - 1
+        last_column = (_MOST_FEATURES if self._n_features is None else self._n_features) - 1
         indptr, features, values, labels, long_numbers = buffers
         n_rows, n_values, max_column, n_long, code, wrong, previous = kernels.parse(
             text, self._index_base, last_column, indptr, features, values, labels, long_numbers
@@ -229,6 +230,8 @@ class SvmlightSource(Source):
             complaint = f"the label {shown} is not a number: write 1, 0 or -1 or the like"
         elif code == kernels.UNSORTED_INDEX and int(index) == previous:
             complaint = f"index {index} is repeated: an index may stand once in a line (add its values up)"
+        elif code == kernels.WIDE_INDEX and self._n_features is None:
+            complaint = f"with index_base=0, index {index} is beyond 2^63 - 2: hash indices to fewer bits"
         elif code == kernels.UNSORTED_INDEX:
             complaint = f"index {index} comes after {previous}: indices must ascend within a line (sort them)"
         else:

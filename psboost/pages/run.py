@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from psboost.errors import ParameterError
+from psboost.files import replaced
 from psboost.pages.charts import Look, Span, line_chart, timeline
 from psboost.pages.grid import grid_picture
 from psboost.pages.html import Markup, facts, folded, human_seconds, join, page, table, tag
@@ -31,9 +32,8 @@ def write_report_html(of: Any, path: str | os.PathLike[str]) -> None:
     ParameterError for what is no report of a training; OSError if the file cannot be written.
     """
     content = run_page(getattr(of, "report", of))
-    temporary = Path(path).with_name(Path(path).name + ".part")
-    temporary.write_text(content, encoding="utf-8")
-    os.replace(temporary, path)
+    with replaced(path) as file:
+        file.write(content)
 
 
 def run_page(report: Mapping[str, Any]) -> str:

@@ -210,6 +210,9 @@ BROKEN = [
     (_tree, "left_children", [-1] * 9, "node 0 has only one child"),
     (_tree, "tree_param", {"num_nodes": "9", "size_leaf_vector": "3"}, "vectors in its leaves"),
     (_tree, "tree_param", {"num_nodes": "nine"}, "num_nodes is 'nine'"),
+    (_tree, "tree_param", {"num_nodes": "0", "num_deleted": "1"}, "tree 1 has no nodes"),
+    (_tree, "split_type", 5, "'split_type' is not list"),
+    (lambda root: _booster(root)["model"], "tree_info", None, "'tree_info' is not list"),
 ]
 
 
@@ -226,6 +229,14 @@ def test_a_broken_model_is_refused(tmp_path, place, key, value, message):
     with pytest.raises(ModelError, match=message) as caught:
         load_model(path)
     assert str(caught.value).startswith(str(path))
+
+
+def test_a_wide_model_without_names_is_refused():
+    trees = [naive.random_tree(np.random.default_rng(6), 4, np.array([2**40]), [0.0])]
+    root = json.loads(dumps(Forest(trees, "reg:squarederror", 0.0, 2**41, True)))
+    _learner(root)["feature_names"], _param(root)["num_feature"] = [], "0"
+    with pytest.raises(ModelError, match="a wide model of 0 features"):
+        loads(json.dumps(root).encode())
 
 
 def test_cycles_are_refused():

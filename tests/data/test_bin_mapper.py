@@ -1,5 +1,6 @@
 """Bin mappers: collected from shards, selected by feature, saved to the same bytes, refused if damaged."""
 
+import errno
 import os
 from dataclasses import replace
 
@@ -127,10 +128,10 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     before = path.read_bytes()
 
     def fail(*_):
-        raise OSError("disk full")
+        raise OSError(errno.ENOSPC, "disk full")
 
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(ModelError, match=r"a\.npz: the bin mapper cannot be written: disk full"):
         mapper().save(path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["a.npz"]

@@ -321,10 +321,13 @@ def test_packed_text_is_read_in_one_part(folder, name):
 
 
 def test_the_largest_index(folder):
-    source = opened(folder, b"1 1:1 9223372036854775807:2\n", index_base=0)
-    rows = source.read(source.spans(1)[0], np.array([2**63 - 1]))
-    assert (rows.features.tolist(), rows.values.tolist(), rows.n_features) == ([0], [2], 2**63)
-    assert source.count(source.spans(1)[0]).features.tolist() == [1, 2**63 - 1]
+    source = opened(folder, b"1 1:1 9223372036854775806:2\n", index_base=0)
+    rows = source.read(source.spans(1)[0], np.array([2**63 - 2]))
+    assert (rows.features.tolist(), rows.values.tolist(), rows.n_features) == ([0], [2], 2**63 - 1)
+    assert source.count(source.spans(1)[0]).features.tolist() == [1, 2**63 - 2]
+    source = opened(folder, b"1 9223372036854775807:2\n", index_base=0)
+    with pytest.raises(DataError, match="1:3: with index_base=0, index 9223372036854775807 is beyond"):
+        source.count(source.spans(1)[0])
 
 
 # --- what is wrong

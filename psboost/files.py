@@ -1,0 +1,33 @@
+"""Knows how a file is written whole or not at all; does not know what is in it."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+
+@contextmanager
+def replaced(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
+    """A file to write to; `path` is it when all is written, and until then, or if that fails, what it was. OSError.
+
+    mode  "w" (UTF-8) or "wb"
+    """
+    path = Path(os.path.realpath(path))  # behind a link, what it points to
+    how = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    if path.exists() and not path.is_file():  # a pipe or a device, which stays
+        with open(path, mode, **how) as file:
+            yield file
+        return
+    # Created like any file, so that it gets the rights that any file would get here.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    try:
+        with open(temporary, mode, **how) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
