@@ -195,7 +195,8 @@ def _check_writable(path: str | os.PathLike[str]) -> None:
         raise ParameterError(f"{path} is a directory: name a file to write to")
     if not folder.is_dir():
         raise ParameterError(f"{path} cannot be written: there is no folder {folder}; make it first")
-    if not os.access(folder, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
+    is_replaced = not path.exists() or path.is_file()
+    if (is_replaced and not os.access(folder, os.W_OK)) or (path.exists() and not os.access(path, os.W_OK)):
         raise ParameterError(f"{path} cannot be written: no permission; choose another place")
 
 
@@ -241,6 +242,8 @@ def _member(args: argparse.Namespace) -> None:
 
 def _members(args: argparse.Namespace) -> int:
     """`psboost members`."""
+    if min(args.servers, args.workers) < 0 or args.servers + args.workers == 0:
+        raise ParameterError("members: give --workers N or --servers N, at least one in all")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no threads when it forks; a role uses one core anyway
     if not args.watched:  # by the coordinator that started it, which knows what they need
         _prepare_for_all()

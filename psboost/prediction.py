@@ -13,7 +13,7 @@ from psboost.cluster.launch import predict_in_processes
 from psboost.cluster.local import predict_in_process
 from psboost.config import check_setting
 from psboost.data.source import open_source
-from psboost.errors import ModelError
+from psboost.errors import ModelError, ParameterError
 from psboost.kernels.prepare import prepare
 from psboost.roles.job import Grid
 
@@ -44,6 +44,8 @@ def predict_with_report(
 ) -> tuple[np.ndarray, dict]:
     """`predict`, and what it cost: bytes by message kind, and each role's seconds, as in a training's report."""
     transport = check_setting("transport", transport)
+    if transport == "virtual":
+        raise ParameterError("transport 'virtual' is for training: predict by inproc, memory, ipc or tcp")
     prepare("predict", "send")
     shards = Grid(*check_setting("grid", grid), check_setting("servers", servers))
     rule = forest.zero_as_missing

@@ -4,9 +4,8 @@ import sys
 import types
 from functools import cache
 
+import numba
 import numpy as np
-
-from psboost.kernels.compile import numba
 
 
 @cache

@@ -151,6 +151,12 @@ def test_disk_trouble_is_one_line(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err == "psboost train: [Errno 28] No space left on device: 'm.json'\n"
 
 
+@pytest.mark.parametrize("how", [[], ["--workers", "-1", "--servers", "2"]])
+def test_members_are_some(capsys, how):
+    assert run(["members", "--rendezvous", "tcp://127.0.0.1:9", *how]) == 2
+    assert "give --workers N or --servers N" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["", "train", "predict", "coordinator", "server", "worker", "members"])
 def test_help(capsys, command):
     with pytest.raises(SystemExit, match="0"):

@@ -1,6 +1,7 @@
 """Knows what a run cost: seconds by stage and when, bytes by message kind and by edge, memory; does not know trees."""
 
 import resource
+import sys
 import threading
 import time
 from collections import deque
@@ -112,7 +113,8 @@ class Costs:
 
 def peak_memory() -> int:
     """The largest resident size of this process so far, in bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
 
 
 _BEFORE = ("read", "sketch", "bin", "deal")
@@ -123,7 +125,8 @@ _GROUPS = {"workers": "worker", "servers": "server", "coordinator": "coordinator
 def make_report(facts: dict, costs: dict[str, Costs]) -> dict:
     """The report of a training run, from what the coordinator knows and what each role spent.
 
-    seconds  read, sketch, bin: the slowest role's; train: all boosting rounds, wall clock at the coordinator
+    seconds  read, bin: the slowest worker's; sketch: the slowest worker's and the slowest server's together; train: all
+             boosting rounds, wall clock at the coordinator
     stages   stages inside train: {"workers" | "servers" | "coordinator": {stage: the slowest role's seconds}}
     bytes    {message kind: {"messages", "payload", "wire"}}: payload is array bytes, wire all bytes with framing
     sketches bytes of the summaries of features that were sent: held, padded, with_headers (SketchBytes.three_ways)

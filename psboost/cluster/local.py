@@ -14,6 +14,7 @@ from psboost.cluster.runner import Mailbox, run_role
 from psboost.cluster.threads import side_by_side
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.source import Source
+from psboost.interrupts import interrupts_wait
 from psboost.roles.cast import make_coordinator, make_role
 from psboost.roles.coordinator import Round, Training
 from psboost.roles.job import Grid, Job
@@ -114,25 +115,26 @@ def run_in_threads(first: Role, others: list[Role], ledgers: dict[str, Ledger]) 
             )
             for role in roles
         }  # fmt: skip
+        threads = [
+            threading.Thread(target=_run_in_thread, args=(role, endpoints[role.name], failure), name=role.name)
+            for role in others
+        ]
         try:
             for endpoint in endpoints.values():
                 for name, peer in endpoints.items():
                     endpoint.connect(name, peer.address)
-            threads = [
-                threading.Thread(target=_run_in_thread, args=(role, endpoints[role.name], failure), name=role.name)
-                for role in others
-            ]
             for thread in threads:
                 thread.start()
-            try:
-                run_role(first, endpoints[first.name], Mailbox(endpoints[first.name], failure.check))
-            except BaseException as error:
-                failure.report(error)
-            for thread in threads:
-                thread.join()
+            run_role(first, endpoints[first.name], Mailbox(endpoints[first.name], failure.check))
+        except BaseException as error:
+            failure.report(error)
         finally:
-            for endpoint in endpoints.values():
-                endpoint.close()
+            with interrupts_wait():  # a second Ctrl-C must not close what other threads still use
+                for thread in threads:
+                    if thread.ident is not None:
+                        thread.join()
+                for endpoint in endpoints.values():
+                    endpoint.close()
     failure.check()
 
 

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import astuple
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
 
 from psboost.boosting.growth import Frontier, feature_range
-from psboost.boosting.histogram import Entries, HistogramMerger, Histograms
+from psboost.boosting.histogram import Entries, HistogramMerger, Histograms, Total
 from psboost.boosting.losses import Bounds
 from psboost.boosting.split import SplitFinder
 from psboost.boosting.twins import Twins
@@ -15,6 +16,7 @@ from psboost.data import zeros
 from psboost.data.cut_points import CutPoints
 from psboost.data.sketch_bytes import SketchBytes
 from psboost.data.sketches import Sketches
+from psboost.errors import ProtocolError
 from psboost.kernels.splits import BUILD_LEFT
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role, server_name
@@ -113,9 +115,9 @@ class Server(Role):
         if job.renews_cut_points(tree):
             yield from self._find_cut_points(tree)
         self._finder.start_tree(job.steps(self._bounds, self._n_rows))
-        frontier, level = Frontier.root(), 0
+        frontier, level, n_built = Frontier.root(), 0, 1
         while True:
-            yield from self._propose(tree, level)
+            yield from self._propose(tree, level, n_built)
             if job.is_last(level):
                 return
             [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
@@ -124,13 +126,13 @@ class Server(Role):
             if len(fields) == 0:
                 return
             self._finder.apply(positions, fields[:, BUILD_LEFT])
-            frontier = frontier.split(len(fields))
-            level += 1
+            frontier, level, n_built = frontier.split(len(fields)), level + 1, len(fields)
 
-    def _propose(self, tree: int, level: int):
+    def _propose(self, tree: int, level: int, n_nodes: int):
         """Merges the workers' histograms over row shards, and proposes the best split of each open node."""
         self._merger.entries.end = 0
-        pushed = yield from self.gather(PushHistograms, self._workers, tree=tree, level=level, make=self._decode)
+        decode = partial(self._decode, n_nodes)
+        pushed = yield from self.gather(PushHistograms, self._workers, tree=tree, level=level, make=decode)
         totals = sum(totals for _, totals in pushed[:: len(self._shards)])
         with self.stage("merge"):
             self._finder.add(self._merger.sum([part for parts, _ in pushed for part in parts], totals))
@@ -144,9 +146,9 @@ class Server(Role):
                 )
         self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=living, **vars(proposals)))
 
-    def _decode(self, worker: str, message: PushHistograms) -> tuple[list[tuple[int, Histograms]], np.ndarray]:
-        """The worker's histograms over each of its ranges, with the first bin, from which their bins are counted; and their
-        totals."""
+    def _decode(self, n_nodes: int, worker: str, message: PushHistograms) -> tuple[list[tuple[int, Histograms]], np.ndarray]:
+        """The worker's histograms of so many nodes over each of its ranges, with the first bin, from which their bins are
+        counted; and their totals."""
         ranges = self._ranges_of[worker]
         of_ranges = split_by_range(message.arrays, len(ranges))
         twins = split_by_range(message.twins, len(ranges))
@@ -155,7 +157,12 @@ class Server(Role):
                 self._decode_range((worker, k), message, *of_range)
                 for k, *of_range in zip(ranges, of_ranges, twins, strict=True)
             ]
-        return parts, message.totals
+        totals, shape = message.totals, (n_nodes, len(Total._fields))
+        if totals.dtype != np.int64 or totals.shape != shape:
+            raise ProtocolError(f"{worker} sends totals of {totals.dtype}{totals.shape}, expected int64{shape}")
+        if any(histograms.n_nodes != n_nodes for _, histograms in parts):
+            raise ProtocolError(f"{worker} sends histograms of another number of nodes than {n_nodes}")
+        return parts, totals
 
     def _decode_range(
         self, place: tuple[str, int], message: PushHistograms, arrays: tuple[np.ndarray, ...], twins: tuple[np.ndarray, ...]

@@ -54,7 +54,7 @@ class StreamReader:
 
     def take(self, n_values: int) -> np.ndarray:
         # a block is a byte at least: this bounds what a corrupt count can make us allocate
-        if n_values > kernels.BLOCK * (int(self.n_bits) // 8):
+        if not 0 <= n_values <= kernels.BLOCK * (int(self.n_bits) // 8):
             raise self.corrupt(f"{n_values} values in {int(self.n_bits) // 8} bytes")
         return self._unpack(kernels.unpack_blocks, n_values)
 

@@ -21,6 +21,7 @@ FORMS = {
     "one worker": {"transport": "inproc"},
     "columns": {"grid": (1, 3), "servers": 2, "transport": "memory"},
     "virtual": {"grid": (2, 2), "transport": "virtual", "cluster": Cluster(hosts=5, gbit=1)},
+    "without limit": {"grid": (2, 1), "transport": "virtual", "cluster": Cluster(hosts=3, gbit=None)},
     "ring": {"grid": (3, 1), "mode": "allreduce", "transport": "memory"},
 }
 

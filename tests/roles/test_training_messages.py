@@ -501,6 +501,19 @@ def test_a_server_refuses_a_child_larger_than_its_parent():
             server.handle(f"worker {r},1", push(1, [[-30, 10, 100]], {}))
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        push(0, [[0, 40]], {0: (-30, 10)}), push(0, [[0.0, 40.0, 100.0]], {0: (-30, 10)}),
+        push(0, [0, 40, 100], {0: (-30, 10)}), push(0, [[0, 40, 100]] * 2, {0: (-30, 10)}),
+        push(0, [[0, 40, 100]], {0: (-30, 10)}, {}), push(0, [[0, 40, 100]] * 2, {0: (-30, 10)}, {}),
+    ],
+)  # fmt: skip
+def test_a_server_refuses_other_nodes_than_are_built(wrong):
+    with pytest.raises(ProtocolError, match="worker 1,0 sends"):
+        server_2x2().handle("worker 1,0", wrong)
+
+
 def describe(features=(), counts=(), n_rows=2, labels=(0.0, 1.0), **how):
     fields = {"n_values": sum(counts), "n_features": 9, "max_weight": 1.0, "max_label": 1.0, "stores_zeros": False}
     return DescribeRows(
