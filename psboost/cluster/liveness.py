@@ -18,20 +18,20 @@ class Pulse:
     """Sends a Beat to some peers once a second from a thread of its own, also while a kernel runs for minutes."""
 
     def __init__(
-        self, name: str, run: int, incarnation: int, peers: dict[str, str], ledger: Ledger, stopwatch: Stopwatch
+        self, name: str, run: int, peers: dict[str, str], ledger: Ledger, stopwatch: Stopwatch
     ):
         """`peers`: {name: address}, to which more may be added. `ledger`, `stopwatch`: what the role has spent so far.
 
         Beats themselves are not counted in `ledger`: how many there are depends on the clock.
         """
         self._stop = threading.Event()
-        self._args = (name, run, incarnation, peers, ledger, stopwatch)
+        self._args = (name, run, peers, ledger, stopwatch)
         self._thread = threading.Thread(target=self._beat, name=f"pulse of {name}", daemon=True)
         self._thread.start()
 
     def _beat(self) -> None:
-        name, run, incarnation, peers, ledger, stopwatch = self._args
-        with Endpoint(name, None, run=run, incarnation=incarnation, ledger=Ledger()) as endpoint:
+        name, run, peers, ledger, stopwatch = self._args
+        with Endpoint(name, None, run=run, ledger=Ledger()) as endpoint:
             while not self._stop.wait(BEAT_SECONDS):
                 beat = Beat(bytes_sent=ledger.bytes_sent, seconds=dict(stopwatch.seconds))
                 for peer, address in list(peers.items()):

@@ -111,7 +111,7 @@ def run_in_threads(first: Role, others: list[Role], ledgers: dict[str, Ledger]) 
         endpoints = {
             role.name: Endpoint(
                 role.name, f"inproc://{run}/{role.name.replace(' ', '-')}",
-                run=run, incarnation=0, ledger=ledgers[role.name], neighbours=neighbours,
+                run=run, ledger=ledgers[role.name], neighbours=neighbours,
             )
             for role in roles
         }  # fmt: skip

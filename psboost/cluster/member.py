@@ -45,7 +45,7 @@ def run_member(
     process = f"{role} (pid {os.getpid()})"
     with ExitStack() as stack:
         endpoint = stack.enter_context(
-            Endpoint(process, listen_at, run=0, incarnation=0, ledger=ledger, neighbours=neighbours)
+            Endpoint(process, listen_at, run=0, ledger=ledger, neighbours=neighbours)
         )
         endpoint.connect(COORDINATOR, rendezvous)
         address = announced(endpoint.address, announce)
@@ -53,10 +53,10 @@ def run_member(
             endpoint.send(COORDINATOR, Join(role=role, address=address, rank=rank, process=os.getpid()))
             listener = Listener([COORDINATOR], lambda name: f"the {name} at {rendezvous}", REPLY_SECONDS)
             run, assigned, early = _await_assignment(endpoint, listener)
-            endpoint.rename(assigned.name, run, assigned.incarnations[assigned.name])
+            endpoint.rename(assigned.name, run)
             for name, peer in assigned.addresses.items():
                 endpoint.connect(name, peer)
-            pulse = Pulse(assigned.name, run, endpoint.incarnation, {COORDINATOR: rendezvous}, ledger, stopwatch)
+            pulse = Pulse(assigned.name, run, {COORDINATOR: rendezvous}, ledger, stopwatch)
             stack.callback(pulse.stop)
             mailbox = Mailbox(endpoint, listener.check, listener, _ignore, early)
             made = make_role(assigned.name, assigned.job, stopwatch, stack)

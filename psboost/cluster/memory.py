@@ -41,7 +41,7 @@ def run_in_memory(
 
     def post(sender: str, outbox: list[tuple[str, Message]]) -> None:
         for receiver, message in outbox:
-            envelope = Envelope(run=run, sender=sender, incarnation=0, sequence=sent[sender])
+            envelope = Envelope(run=run, sender=sender, sequence=sent[sender])
             sent[sender] += 1
             if by_reference:
                 ledgers[sender].owe(envelope, message, receiver)

@@ -155,7 +155,7 @@ def run_cluster(
     with ExitStack() as stack:
         stack.enter_context(signals_as_interrupt())
         endpoint = stack.enter_context(
-            Endpoint(COORDINATOR, bindable(rendezvous), run=0, incarnation=0, ledger=ledger)
+            Endpoint(COORDINATOR, bindable(rendezvous), run=0, ledger=ledger)
         )
         processes = stack.enter_context(Processes())
         roll = Roll(members, endpoint)
@@ -167,7 +167,7 @@ def run_cluster(
             addresses = {name: join.address for name, join in roll.assign().items()}
             for name, address in addresses.items():
                 ledger.rename_receiver(address, name)
-            pulse = Pulse(COORDINATOR, endpoint.run, 0, addresses, ledger, Stopwatch())
+            pulse = Pulse(COORDINATOR, endpoint.run, addresses, ledger, Stopwatch())
             stack.callback(pulse.stop)
             if on_start is not None:
                 on_start(listener)
@@ -203,7 +203,7 @@ def _await_members(roll: Roll, endpoint: Endpoint, processes: Processes, on_join
         if time.monotonic() > deadline:
             raise ClusterError(f"{roll.missing()} did not join at {endpoint.address} within {JOIN_SECONDS:.0f} s")
 
-    pulse = Pulse(COORDINATOR, 0, 0, roll.addresses, Ledger(), Stopwatch())
+    pulse = Pulse(COORDINATOR, 0, roll.addresses, Ledger(), Stopwatch())
     try:
         mailbox = Mailbox(endpoint, check, on_stranger=roll.meet)
         while roll.n_missing:
@@ -216,12 +216,11 @@ def _assign_roles(roll: Roll, endpoint: Endpoint, job: dict) -> Listener:
     """Gives the run its number and all members their names and job; returns what will be heard of them."""
     assigned = roll.assign()
     addresses = {name: join.address for name, join in assigned.items()}
-    incarnations = dict.fromkeys([*addresses, COORDINATOR], 0)
-    endpoint.rename(COORDINATOR, new_run(), 0)
+    endpoint.rename(COORDINATOR, new_run())
     for name, address in addresses.items():
         endpoint.connect(name, address)
-        endpoint.send(name, AssignRoles(name=name, addresses=addresses, incarnations=incarnations, job=job))
-    endpoint.rename(COORDINATOR, endpoint.run, 0)  # the role's own messages are numbered from 0
+        endpoint.send(name, AssignRoles(name=name, addresses=addresses, job=job))
+    endpoint.rename(COORDINATOR, endpoint.run)  # the role's own messages are numbered from 0
     return Listener(
         list(addresses), lambda name: f"{name} (pid {assigned[name].process}, {assigned[name].address})"
     )

@@ -61,7 +61,7 @@ class _Spent:
 
 def answer(address: str) -> None:
     """Listens at `address`, prints where that is, and answers each message with the CPU seconds spent so far."""
-    with Endpoint("far", address, run=1, incarnation=0, ledger=Ledger()) as endpoint:
+    with Endpoint("far", address, run=1, ledger=Ledger()) as endpoint:
         print(endpoint.address, flush=True)
         spent = _Spent()
         while True:
@@ -76,7 +76,7 @@ def answer(address: str) -> None:
 
 def measure(far: str, near: str = "tcp://127.0.0.1:0") -> dict[str, float]:
     """What sockets take between here and an `answer` that listens at `far`; `near`: where to listen for its answers."""
-    with Endpoint("near", near, run=1, incarnation=0, ledger=Ledger()) as endpoint:
+    with Endpoint("near", near, run=1, ledger=Ledger()) as endpoint:
         endpoint.connect("far", far)
         spent = _Spent()
 
@@ -136,7 +136,7 @@ def _codec_seconds(message: Message) -> float:
     """CPU seconds to encode and decode a message."""
     n, begin = 500, time.thread_time()
     for i in range(n):
-        decode(encode(Envelope(1, "near", 0, i), message))
+        decode(encode(Envelope(1, "near", i), message))
     return (time.thread_time() - begin) / n
 
 

@@ -208,7 +208,7 @@ class VirtualRun:
 
     def _encode(self, actor: _Actor, receiver: str, message: Message) -> _Piece:
         kind, begin = type(message).__name__, self._counted()
-        frames = encode(Envelope(run=self._run, sender=actor.name, incarnation=0, sequence=actor.n_sent), message)
+        frames = encode(Envelope(run=self._run, sender=actor.name, sequence=actor.n_sent), message)
         payload, wire = measure(frames)
         self._ledgers[actor.name].count(kind, message.tree, payload, wire, receiver)
         actor.n_sent += 1

@@ -1,6 +1,6 @@
 """Knows how any message becomes frames and back; does not know what messages mean or which socket takes them.
 
-    frame 0     header, msgpack: [PROTOCOL_VERSION, kind, run, sender, incarnation, sequence, tree, level,
+    frame 0     header, msgpack: [PROTOCOL_VERSION, kind, run, sender, sequence, tree, level,
                                   the other fields in their order]
     frame 1 ..  one for each large array, raw, little-endian, in the order of the header
 
@@ -36,7 +36,7 @@ if sys.byteorder != "little":
 _DTYPES = [np.dtype(name) for name in ("u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f4", "<f8")]
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _MAX_DIMENSIONS = 4
-_ENVELOPE_SIZE = 6  # version, kind, run, sender, incarnation, sequence
+_ENVELOPE_SIZE = 5  # version, kind, run, sender, sequence
 _SMALL = 1 << 14  # bytes; copying so many takes less time than a frame of their own
 
 Frame = bytes | memoryview
@@ -49,11 +49,10 @@ class Frames(list[Frame]):
 
 
 class Envelope(NamedTuple):
-    """Who sent a message; `run` tells trainings apart, `incarnation` a process from the one it replaced."""
+    """Who sent a message; `run` tells trainings apart."""
 
     run: int
     sender: str
-    incarnation: int
     sequence: int
 
 
@@ -337,7 +336,7 @@ def decode(frames: Sequence[Any]) -> tuple[Envelope, Message]:
 
 
 def _decode_fields(header: list, frames: Sequence[Any]) -> tuple[Envelope, Message]:
-    version, number, run, sender, incarnation, sequence = header[:_ENVELOPE_SIZE]
+    version, number, run, sender, sequence = header[:_ENVELOPE_SIZE]
     if version != PROTOCOL_VERSION:
         raise ProtocolError(
             f"{_source(sender)} speaks version {version!r:.20} of the protocol, this process {PROTOCOL_VERSION}: "
@@ -345,8 +344,8 @@ def _decode_fields(header: list, frames: Sequence[Any]) -> tuple[Envelope, Messa
         )
     if type(number) is not int or not 0 <= number < len(_KINDS):
         raise ProtocolError(f"{_source(sender)} of an unknown kind {number!r:.20}")
-    if type(sender) is not str or not (type(run) is type(incarnation) is type(sequence) is int):
-        raise ProtocolError(f"{_source(sender)} with an envelope that is not (run, sender, incarnation, sequence)")
+    if type(sender) is not str or not (type(run) is type(sequence) is int):
+        raise ProtocolError(f"{_source(sender)} with an envelope that is not (run, sender, sequence)")
     kind = _KINDS[number]
     layout, items = _LAYOUTS[kind], header[_ENVELOPE_SIZE:]
     try:
@@ -365,7 +364,7 @@ def _decode_fields(header: list, frames: Sequence[Any]) -> tuple[Envelope, Messa
         raise ProtocolError(f"{_source(sender)}, {kind.__name__} {sequence}: {error}") from error
     message = object.__new__(kind)
     vars(message).update(values)  # all fields: what kind(**values) does, one call for each field, in a fifth of the time
-    return Envelope(run, sender, incarnation, sequence), message
+    return Envelope(run, sender, sequence), message
 
 
 def _source(sender: Any) -> str:

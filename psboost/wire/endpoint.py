@@ -1,8 +1,7 @@
 """Knows sockets and addresses; does not know trees, roles or what a message says.
 
 One-way sockets: an endpoint binds one PULL socket, which hears everybody, and keeps one PUSH socket for each
-address that it sends to. So a peer that restarts is simply a new address: no identities are routed, and
-nothing is dropped because an old connection is still known.
+address that it sends to. So no identities are routed, and nothing is dropped because an old connection is still known.
 
 An endpoint belongs to one thread: it must be used, and closed, by the thread that made it.
 """
@@ -39,7 +38,7 @@ _RELEASE_SECONDS = 0.3  # sockets close in the background: an address may be fre
 class Endpoint:
     """Where one role's messages leave and arrive, as messages and with every sent byte counted in `ledger`.
 
-    name, run, incarnation: what the envelope of its messages says.
+    name, run: what the envelope of its messages says.
     bind: where it listens: "tcp://HOST:PORT" (port 0 or *: any that is free; IPv6: "tcp://[::1]:0"),
         "ipc://PATH", "inproc://NAME" (peers are neighbours), or None: it only sends.
     address: where peers reach it, with the port that was taken; a wildcard host is the caller's to replace.
@@ -53,7 +52,6 @@ class Endpoint:
         bind: str | None,
         *,
         run: int,
-        incarnation: int,
         ledger: Ledger,
         neighbours: "Neighbours | None" = None,
     ):
@@ -66,7 +64,7 @@ class Endpoint:
         self._small: tuple[Message, Encoded] | None = None  # what was sent last, if its arrays are small
         self._alone = neighbours is None
         self._neighbours = neighbours or Neighbours(alone=True)
-        self.rename(name, run, incarnation)
+        self.rename(name, run)
         if bind is not None:
             try:
                 self._listen(bind)
@@ -74,24 +72,21 @@ class Endpoint:
                 self.close()
                 raise
 
-    def rename(self, name: str, run: int, incarnation: int) -> None:
+    def rename(self, name: str, run: int) -> None:
         """Send under another name from now on, and hear only this run and what belongs to none yet (0: all).
 
         Messages are numbered from 0 again: a role's have the same numbers, and so the same bytes, over every transport.
         """
-        self.name, self.run, self.incarnation = name, run, incarnation
+        self.name, self.run = name, run
         self._sequence = 0
 
     def connect(self, name: str, address: str) -> None:
-        """Send to `address` what is sent to `name`; again with another address after a restart.
+        """Send to `address` what is sent to `name`.
 
         Returns at once: a socket is made when something is first sent, so peers that one never talks to cost none.
         Several names may share an address: their messages keep their order.
         """
-        old = self._addresses.get(name)
         self._addresses[name] = address
-        if old is not None and old not in self._addresses.values() and old in self._senders:
-            self._senders.pop(old).close()
 
     def _sender_to(self, name: str, address: str) -> zmq.Socket:
         """The socket for `address`, made if there is none yet."""
@@ -112,7 +107,7 @@ class Endpoint:
             known = ", ".join(sorted(self._addresses)) or "nobody"
             kind = type(message).__name__
             raise ClusterError(f"{self.name} cannot send {kind} to {receiver!r}: connected only to {known}")
-        frames = with_envelope(Envelope(self.run, self.name, self.incarnation, self._sequence), self._encoded(message))
+        frames = with_envelope(Envelope(self.run, self.name, self._sequence), self._encoded(message))
         self._sequence += 1
         # counted first: whoever gets the message may look at the ledger at once
         self._ledger.count(type(message).__name__, message.tree, *measure(frames), receiver)

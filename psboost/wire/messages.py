@@ -59,11 +59,10 @@ class Join(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class AssignRoles(Message):
-    """coordinator -> any, once: the receiver's name, everybody's address and incarnation, and the job to do."""
+    """coordinator -> any, once: the receiver's name, everybody's address, and the job to do."""
 
     name: str
     addresses: dict
-    incarnations: dict
     job: dict
 
 

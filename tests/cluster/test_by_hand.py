@@ -51,7 +51,7 @@ def send_garbage(address):
     host, _, port = address.removeprefix("tcp://").rpartition(":")
     with socket.create_connection((host.strip("[]"), int(port))) as scanner:
         scanner.sendall(b"GET / HTTP/1.1\r\n\r\n")
-    (join,) = encode(Envelope(0, "worker (pid 1)", 0, 0), Join(role="worker", address="tcp://127.0.0.1:9", rank=0))
+    (join,) = encode(Envelope(0, "worker (pid 1)", 0), Join(role="worker", address="tcp://127.0.0.1:9", rank=0))
     with zmq.Context() as context, context.socket(zmq.PUSH) as raw:
         raw.setsockopt(zmq.IPV6, 1)
         raw.connect(address)
@@ -63,7 +63,7 @@ def send_garbage(address):
             Join(role="king", address="tcp://127.0.0.1:9"),
         ):
             for run in (0, 77):
-                raw.send_multipart(encode(Envelope(run, "worker (pid 1)", 0, 0), message))
+                raw.send_multipart(encode(Envelope(run, "worker (pid 1)", 0), message))
         raw.close(5000)
 
 

@@ -44,7 +44,7 @@ class StandIn:
 
 
 def of(run, message, sender="worker 0,0"):
-    return Envelope(run, sender, 0, 0), message
+    return Envelope(run, sender, 0), message
 
 
 def unreadable(run):
@@ -84,8 +84,8 @@ def test_unreadable_messages_of_the_run_are_fatal_and_those_of_strangers_are_log
 
 def test_the_check_is_not_starved_by_beats():
     """With many roles a beat is always about to come; those who are dead must be noticed all the same."""
-    endpoint = Endpoint("coordinator", "tcp://127.0.0.1:0", run=5, incarnation=0, ledger=Ledger())
-    with endpoint, Endpoint("worker 0,0", None, run=5, incarnation=0, ledger=Ledger()) as peer:
+    endpoint = Endpoint("coordinator", "tcp://127.0.0.1:0", run=5, ledger=Ledger())
+    with endpoint, Endpoint("worker 0,0", None, run=5, ledger=Ledger()) as peer:
         peer.connect("coordinator", endpoint.address)
         calls = []
 

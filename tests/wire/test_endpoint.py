@@ -71,7 +71,7 @@ def copy_threshold(request, monkeypatch):
 
 
 def open_endpoint(name, bind, neighbours, run=5, ledger=None):
-    return Endpoint(name, bind, run=run, incarnation=0, ledger=ledger or Ledger(), neighbours=neighbours)
+    return Endpoint(name, bind, run=run, ledger=ledger or Ledger(), neighbours=neighbours)
 
 
 def receive(endpoint):
@@ -120,7 +120,7 @@ def check_sizes_and_order(receiver, neighbours):
             sender.send(name, PushMargins(tree=number, level=size, margins=np.full(size, number, np.float32)))
         for number, size in enumerate(sizes):
             envelope, message = receive(receiver)
-            assert envelope == codec.Envelope(5, "sender", 0, number)
+            assert envelope == codec.Envelope(5, "sender", number)
             assert (message.tree, message.level, len(message.margins)) == (number, size, size)
             assert np.all(message.margins == number) and not message.margins.flags.writeable
         assert receiver.receive(0.02) is None
@@ -183,20 +183,20 @@ def check_own_run_only(receiver, neighbours):
     with open_endpoint("sender", None, neighbours, run=4) as sender:
         sender.connect("receiver", receiver.address)
         sender.send("receiver", Beat())
-        sender.rename("renamed", 5, 3)
+        sender.rename("renamed", 5)
         sender.send("receiver", Beat(bytes_sent=1))
         envelope, message = receive(receiver)
-        assert envelope == codec.Envelope(5, "renamed", 3, 0) and message.bytes_sent == 1
-        receiver.rename("receiver", 0, 0)
-        sender.rename("other", 99, 0)
+        assert envelope == codec.Envelope(5, "renamed", 0) and message.bytes_sent == 1
+        receiver.rename("receiver", 0)
+        sender.rename("other", 99)
         sender.send("receiver", Dismiss())
         assert receive(receiver)[0].run == 99
-        receiver.rename("receiver", 5, 0)
+        receiver.rename("receiver", 5)
 
 
 def check_garbage(receiver, neighbours):
     """Undecodable frames are an error, and the next message is received."""
-    good = codec.encode(codec.Envelope(5, "worker-7", 0, 0), PushMargins(level=0, margins=np.ones(5000, "f4")))
+    good = codec.encode(codec.Envelope(5, "worker-7", 0), PushMargins(level=0, margins=np.ones(5000, "f4")))
     context = zmq.Context() if neighbours is None else neighbours.context
     raw = context.socket(zmq.PUSH)
     raw.setsockopt(zmq.IPV6, 1)
@@ -272,7 +272,7 @@ def test_interrupted_while_it_is_made_it_does_not_hang(monkeypatch, place):
 
     monkeypatch.setattr(kind, name, interrupted)
     with pytest.raises(KeyboardInterrupt):
-        Endpoint("worker 0,0", "tcp://127.0.0.1:0", run=1, incarnation=0, ledger=Ledger())
+        Endpoint("worker 0,0", "tcp://127.0.0.1:0", run=1, ledger=Ledger())
 
 
 def test_a_closed_endpoint_says_so():
@@ -313,16 +313,6 @@ def test_addresses_that_cannot_be_bound(bind, said):
     with pytest.raises(ClusterError, match=said) as caught:
         open_endpoint("worker-1", bind, None)
     assert bind.rstrip("0") in str(caught.value) and "worker-1" in str(caught.value)
-
-
-def test_a_restarted_peer_has_a_new_address(neighbours):
-    with open_endpoint("sender", None, neighbours) as sender:
-        for _ in range(2):
-            with open_endpoint("receiver", "tcp://127.0.0.1:0", neighbours) as receiver:
-                sender.connect("receiver", receiver.address)
-                sender.send("receiver", Beat())
-                receive(receiver)
-        assert list(sender._senders) == [receiver.address]
 
 
 def test_a_send_to_a_peer_that_is_gone_does_not_block(neighbours):
@@ -406,7 +396,7 @@ def test_threads_of_sockets_go_first_where_they_may(may, monkeypatch):
         monkeypatch.setattr(os, "sched_setscheduler", refuse)
     expected = os.SCHED_RR if may_have_urgent_threads() else own
     before = set(os.listdir("/proc/self/task"))  # the one that asked may still be there
-    with Endpoint("a", "tcp://127.0.0.1:0", run=1, incarnation=0, ledger=Ledger()):
+    with Endpoint("a", "tcp://127.0.0.1:0", run=1, ledger=Ledger()):
         policies = policies_of_new_threads(before)
     may_have_urgent_threads.cache_clear()
     assert policies == [expected] * 2

@@ -58,7 +58,7 @@ def test_state_survives_a_message_and_merges():
 def test_owed_messages_are_counted_when_somebody_asks():
     """In whatever way; and when a later tree's come."""
     messages = [CloseTree(tree=tree, values=np.zeros(n, np.float32)) for tree, n in ((0, 4), (0, 5000), (1, 3))]
-    envelopes = [Envelope(run=1 << 30, sender="coordinator", incarnation=0, sequence=i) for i in range(3)]
+    envelopes = [Envelope(run=1 << 30, sender="coordinator", sequence=i) for i in range(3)]
     expected = Ledger()
     for envelope, message in zip(envelopes, messages, strict=True):
         expected.count("CloseTree", message.tree, *measure(encode(envelope, message)), "worker 0,0")
