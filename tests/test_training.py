@@ -167,6 +167,21 @@ def test_weights_of_0_1_and_2_are_rows_left_out_and_repeated():
     np.testing.assert_allclose(weighted.predict(X), repeated.predict(X), rtol=1e-5)
 
 
+@pytest.mark.parametrize("grid", [(1, 1), (2, 1)])
+def test_small_weights_beside_a_large_one_are_not_rounded_up(grid):
+    """What 16 bits would do; a child then has rows of less weight than min_child_weight asks for."""
+    n_rows = 16_384
+    X = np.random.default_rng(0).integers(0, 50, (n_rows, 3))
+    weights = np.ones(n_rows)
+    weights[0] = 1e6  # squared error: a row's hess is its weight
+    how = {"objective": "reg:squarederror", "max_depth": 8, "min_child_weight": 30}
+    forest = train(X, X[:, 0] - X[:, 1] * 0.1, how, sample_weight=weights, grid=grid, num_boost_round=1)
+    [tree] = forest.trees
+    assert tree.sum_hess[0] == pytest.approx(weights.sum(), rel=1e-4)
+    _, leaf = np.unique(forest.predict(X), return_inverse=True)
+    assert np.bincount(leaf, weights).min() >= 30
+
+
 def test_file_of_rows_by_number(tmp_path):
     path = tmp_path / "a.svm"
     path.write_text("1 0:1 5:2\n0 5:1\n1 0:2\n0 3:1\n")

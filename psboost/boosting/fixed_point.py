@@ -35,16 +35,19 @@ class Steps:
 
 
 _FEW_ROWS = 1 << 14
+_MOST_UNEVEN = float(1 << 13)  # times the least weight above 0, the greatest is, with 16 bits
 
 
-def bits_for(grad_bits: int | None, n_rows: int) -> int:
-    """Bits of a row's grad and hess: as asked, or by default 16, and 32 below 16,384 rows.
+def bits_for(grad_bits: int | None, n_rows: int, unevenness: float) -> int:
+    """Bits of a row's grad and hess: as asked, or by default 16; and 32 below 16,384 rows, or where the greatest weight is
+    more than 8,192 times the least one above 0 (`unevenness`).
 
-    So few rows have small histograms anyhow, and near ties among their splits, which rounding to 16 bits would decide.
+    So few rows have small histograms anyhow, and near ties among their splits, which rounding to 16 bits would decide. And a
+    hess is a step at least: with 16 bits, small weights beside such large ones would come to more than they are.
     """
     if grad_bits is not None:
         return grad_bits
-    return 32 if n_rows < _FEW_ROWS else 16
+    return 32 if n_rows < _FEW_ROWS or unevenness > _MOST_UNEVEN else 16
 
 
 def steps_for(bounds: Bounds, grad_bits: int, n_rows: int) -> Steps:

@@ -59,7 +59,8 @@ class Parameters:
         None, Float(), "prediction before the first tree", optional="estimated from the labels"
     )
     grad_bits: int | None = define(
-        None, OneOf((4, 8, 16, 32)), "bits that a row's gradient is rounded to", optional="16; 32 below 16,384 rows"
+        None, OneOf((4, 8, 16, 32)), "bits that a row's gradient is rounded to",
+        optional="16; 32 below 16,384 rows, or where weights differ by more than 8,192 times",
     )
     zero_as_missing: bool | str | None = define(
         None,

@@ -97,7 +97,8 @@ def _round_up(whole, word):
 
 @kernel([void(IN[kind], IN[kind], float64, float64, uint64, int64, OUT[width]) for kind in FLOATS for width in WIDTHS])
 def round_gradients(grads, hesses, grad_step, hess_step, key, row_offset, packed):
-    """Packs grad / grad_step and hess / hess_step (kernels.packed_rows), rounded up or down at random without bias.
+    """Packs grad / grad_step and hess / hess_step (kernels.packed_rows), rounded up or down at random, without bias;
+    but a hess is a step at least.
 
     The random bits are a mix (Wellons, "lowbias32", 2018) of `key` and the global row number row_offset + i, so they are the
     same on every grid; they are compared with a fraction's first FRACTION_BITS bits, and what is behind these is cut off.

@@ -81,8 +81,9 @@ class Coordinator(Role):
         described = yield from self.gather(DescribeRows, self._job.workers)
         with self.stage("deal"):
             self._stock = Stock.of(described, self._job)
-            if self._job.zero_as_missing is None:
-                self._job = self._job.with_rule(zeros.default_rule(self._stock.stores_zeros))
+            given = self._job.zero_as_missing
+            rule = zeros.default_rule(self._stock.stores_zeros) if given is None else given
+            self._job = self._job.with_rules(rule, self._stock.grad_bits(self._job))
             self._bounds = self._job.loss.bounds(self._stock.max_weight, self._stock.max_label)
             self._dealing = Dealing.of(self._stock, self._job, self._given)
             self._deal()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from psboost.boosting.fixed_point import greatest_sum, least_rows
+from psboost.boosting.fixed_point import bits_for, greatest_sum, least_rows
 from psboost.boosting.losses import FLOAT_MAX
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
@@ -19,6 +19,7 @@ from psboost.wire.chunks import EXACT
 from psboost.wire.messages import DealFeatures, DealRanges, DescribeRows
 from psboost.wire.packing import pack_integers, unpack_ascending, unpack_integers
 
+_TINY = 1e-240  # the greatest weight at least: what is divided by steps of smaller ones may be infinite
 _UNEVEN = 1.25  # times the average load, what is dealt by bundles may come to: rows that are half as long save more
 _VALUES_PER_BIN = 16  # stored values of which the sums take as long in a tree as the search of one bin does
 
@@ -38,6 +39,7 @@ class Stock:
     values_of_shards: list[int]
     eval_rows: list[list[int]]
     max_weight: float
+    min_weight: float
     max_label: float
     n_features: int
     ids: np.ndarray
@@ -48,6 +50,10 @@ class Stock:
     @property
     def n_rows(self) -> int:
         return sum(self.rows_of_shards)
+
+    def grad_bits(self, job: Job) -> int:
+        """Bits of a row's grad and hess."""
+        return bits_for(job.parameters.grad_bits, self.n_rows, self.max_weight / self.min_weight)
 
     @staticmethod
     def of(described: list[DescribeRows], job: Job) -> "Stock":
@@ -60,6 +66,7 @@ class Stock:
             values_of_shards=[sum(m.n_values for m in shard) for shard in by_shard],
             eval_rows=[[sum(m.eval_rows[e] for m in shard) for e in range(n_sets)] for shard in by_shard],
             max_weight=max(m.max_weight for m in described),
+            min_weight=min(m.min_weight for m in described),
             max_label=max(m.max_label for m in described),
             n_features=max(m.n_features for m in described),
             stores_zeros=any(m.stores_zeros for m in described),
@@ -87,7 +94,11 @@ class Stock:
             raise DataError(
                 f"{job.data_name}: a row has weight {self.max_weight:g}: scale weights to at most {FLOAT_MAX:g}"
             )
-        bits = job.grad_bits(self.n_rows)
+        if self.max_weight < _TINY:
+            raise DataError(
+                f"{job.data_name}: no row has a weight above {self.max_weight:g}: scale weights up, to at least {_TINY:g}"
+            )
+        bits = self.grad_bits(job)
         if job.is_ring and greatest_sum(bits, self.n_rows) > EXACT:
             raise ParameterError(
                 f"mode {job.mode} sums in float64, which is exact up to 2^53 only: with grad_bits={bits}, {self.n_rows} "
@@ -109,7 +120,7 @@ class Dealing:
     values_of_feature_shards  int64 (C): stored values;  bins_of_servers  int64 (S): bins, at most
     min_rows         features stored in fewer rows are nobody's: they can never be split (D3)
     cut_points       of each feature shard, if a bin mapper was given
-    zero_as_missing  the training's rule for zeros
+    zero_as_missing, grad_bits  the training's rule for zeros, and bits of a row's grad and hess
     ranges_of_servers  for each server, (feature shard, number in it) of each of its ranges
     """
 
@@ -121,6 +132,7 @@ class Dealing:
     min_rows: int
     cut_points: list[CutPoints] | None
     zero_as_missing: zeros.Rule
+    grad_bits: int
     ranges_of_servers: list[list[tuple[int, int]]]
 
     @staticmethod
@@ -165,6 +177,7 @@ class Dealing:
             min_rows=min_rows,
             cut_points=None if given is None else [given.select(of_shard) for of_shard in features],
             zero_as_missing=job.zero_as_missing,
+            grad_bits=job.grad_bits,
             ranges_of_servers=[job.ranges_of_server(s) for s in range(job.n_servers)],
         )
 
@@ -196,6 +209,7 @@ class Dealing:
         return {
             "n_rows": self.stock.n_rows,
             "max_weight": self.stock.max_weight,
+            "grad_bits": self.grad_bits,
             "max_label": self.stock.max_label,
             "zero_rule": zeros.name_of(self.zero_as_missing),
         }

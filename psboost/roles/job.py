@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
-from psboost.boosting.fixed_point import Steps, bits_for, steps_for
+from psboost.boosting.fixed_point import Steps, steps_for
 from psboost.boosting.losses import LOSSES, Bounds
 from psboost.boosting.parameters import Parameters
 from psboost.boosting.split import SplitRule
@@ -117,11 +117,13 @@ class Job(Grid):
 
     def steps(self, bounds: Bounds, n_rows: int) -> Steps:
         """The fixed-point steps of a tree, from its gradients' bounds and the rows of all shards."""
-        return steps_for(bounds, self.grad_bits(n_rows), n_rows)
+        return steps_for(bounds, self.grad_bits, n_rows)
 
-    def grad_bits(self, n_rows: int) -> int:
-        """Bits of a row's grad and hess, of so many rows in all shards."""
-        return bits_for(self.parameters.grad_bits, n_rows)
+    @property
+    def grad_bits(self) -> int:
+        """Bits of a row's grad and hess, once the coordinator has decided (with_rules)."""
+        assert self.parameters.grad_bits is not None
+        return self.parameters.grad_bits
 
     def renews_cut_points(self, tree: int) -> bool:
         """Whether this tree has cut points of its own. The first one's are those that were found before it: its hessians
@@ -134,9 +136,9 @@ class Job(Grid):
         """Whether the children of this level's splits are leaves by max_depth."""
         return self.parameters.max_depth > 0 and level + 1 >= self.parameters.max_depth
 
-    def with_rule(self, zero_as_missing: zeros.Rule) -> "Job":
-        """This job by a rule for zeros that is decided."""
-        return replace(self, zero_as_missing=zero_as_missing)
+    def with_rules(self, zero_as_missing: zeros.Rule, grad_bits: int) -> "Job":
+        """This job by a rule for zeros and bits of gradients that are decided."""
+        return replace(self, zero_as_missing=zero_as_missing, parameters=replace(self.parameters, grad_bits=grad_bits))
 
     # who does what
 

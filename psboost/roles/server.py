@@ -56,7 +56,7 @@ class Server(Role):
     def _set_up(self):
         [self._deal] = yield from self.gather(DealRanges, [COORDINATOR])
         deal = self._deal
-        job = self._job = self._job.with_rule(zeros.RULES[deal.zero_rule])
+        job = self._job = self._job.with_rules(zeros.RULES[deal.zero_rule], deal.grad_bits)
         self._ids = unpack_integers(deal.features, int(deal.range_offsets[-1]))
         self._range_offsets = deal.range_offsets
         self._n_rows = deal.n_rows

@@ -69,7 +69,7 @@ class Worker(Role):
     def run(self):
         self._describe()
         [deal] = yield from self.gather(DealFeatures, [COORDINATOR])
-        job = self._job = self._job.with_rule(zeros.RULES[deal.zero_rule])
+        job = self._job = self._job.with_rules(zeros.RULES[deal.zero_rule], deal.grad_bits)
         self._ids = unpack_integers(deal.features, int(deal.range_offsets[-1]))
         self._ranges = self._ranges_of_threads(deal.range_offsets.tolist())
         with self.stage("read"):
@@ -109,6 +109,7 @@ class Worker(Role):
                 n_distinct=len(counts.features),
                 n_features=max([counts.n_features, *(part.n_features for part in eval_counts)]),
                 max_weight=float(weights.max(initial=0.0)),
+                min_weight=float(weights.min(initial=np.inf, where=weights > 0)),
                 max_label=float(max(labels.max(initial=0), -float(labels.min(initial=0)))),
                 label_range=(float(labels.min()), float(labels.max())) if len(labels) else (),
                 stores_zeros=counts.stores_zeros,
@@ -156,7 +157,7 @@ class Worker(Role):
             return join_columns(self._all(lambda features: sort_columns(columns, *features), self._ranges))
 
     def _whole_weights(self, deal: DealFeatures, weights: np.ndarray) -> np.ndarray:
-        """int64 (n_train): weights rounded as hessians are, which keeps them above 0 and without bias."""
+        """int64 (n_train): weights rounded as hessians are, which keeps them above 0."""
         steps = self._job.steps(Bounds(deal.max_weight, deal.max_weight), deal.n_rows)
         nothing = np.zeros(len(weights))
         return hesses_of(round_gradients(nothing, weights, steps, rounding_key(self._job.seed, 0), deal.row_offset))
@@ -205,7 +206,7 @@ class Worker(Role):
         self._margins = np.zeros(self._n_rows, np.float32)
         self._bitvector = np.empty(n_words_of(self._n_rows), np.uint64)
         self._gradients = RowGradients(
-            job.loss, self._margins, shard.labels, shard.weights, deal.max_weight, self._n_train, job.grad_bits(deal.n_rows),
+            job.loss, self._margins, shard.labels, shard.weights, deal.max_weight, self._n_train, job.grad_bits,
             job.n_threads, self._side_by_side,
         )  # fmt: skip
         self._rounding_keys = RoundingKeys(job.seed)

@@ -109,10 +109,10 @@ class DescribeRows(Message):
 
     Worker (r, c) counts the c-th part of row shard r, so that together the workers count every row once.
     `features` (int64, ascending user numbers) and `counts` (int64, rows that store the feature) go together, packed.
-    `n_distinct` is their number. `label_range`: the lowest and the highest label, none without rows. `stores_zeros`:
-    whether the training rows store a zero, counted or not. `borders`: between which columns of training rows bundles end
-    (int64 (n, 2): data.bundles), none where that is not worth knowing. `eval_rows`: rows of the sender's part of each
-    evaluation set.
+    `n_distinct` is their number. `min_weight`: the least weight above 0, infinite if there is none. `label_range`: the
+    lowest and the highest label, none without rows. `stores_zeros`: whether the training rows store a zero, counted or not.
+    `borders`: between which columns of training rows bundles end (int64 (n, 2): data.bundles), none where that is not worth
+    knowing. `eval_rows`: rows of the sender's part of each evaluation set.
     """
 
     n_rows: int
@@ -121,6 +121,7 @@ class DescribeRows(Message):
     counts: np.ndarray
     n_features: int
     max_weight: float
+    min_weight: float
     max_label: float
     n_distinct: int
     label_range: tuple[float, ...]
@@ -137,7 +138,8 @@ class DealFeatures(Message):
     features[i]. Range i is the internal features range_offsets[i] .. range_offsets[i+1] (int64, n_ranges + 1), of the server
     Job.servers_of_ranges[i]; where nobody merges, the worker's threads look after a range each, or two each. `n_rows` counts
     the rows of all shards. `cut_points` are the shard's with a given bin mapper, else empty; as in ShareCutPoints.
-    `zero_rule` is the name of the rule for zeros of this training (data/zeros.py).
+    `zero_rule` is the name of the rule for zeros of this training (data/zeros.py), `grad_bits` how many bits a row's
+    gradient is rounded to.
     """
 
     features: np.ndarray
@@ -147,6 +149,7 @@ class DealFeatures(Message):
     max_weight: float
     max_label: float
     zero_rule: str
+    grad_bits: int
     cut_points: tuple[np.ndarray, ...] = ()
 
 
@@ -156,7 +159,7 @@ class DealRanges(Message):
 
     `features` as in DealFeatures. `range_offsets` (int64, n_ranges + 1): the features of range k are
     features[range_offsets[k] : range_offsets[k+1]], the first of which is feature range_begins[k] (int64, n_ranges) of its
-    shard. `cut_points` and `zero_rule` as in DealFeatures.
+    shard. `cut_points`, `zero_rule` and `grad_bits` as in DealFeatures.
     """
 
     features: np.ndarray
@@ -166,6 +169,7 @@ class DealRanges(Message):
     max_weight: float
     max_label: float
     zero_rule: str
+    grad_bits: int
     cut_points: tuple[np.ndarray, ...] = ()
 
 

@@ -125,6 +125,7 @@ def test_tiny_hesses_count_as_one_step():
 
 
 def test_bits_that_were_not_asked_for():
-    assert [bits_for(bits, n) for bits in (8, 16, 32) for n in (1, 10**9)] == [8, 8, 16, 16, 32, 32]
-    few, many = bits_for(None, 16_383), bits_for(None, 16_384)
+    assert [bits_for(bits, n, 1e9) for bits in (8, 16, 32) for n in (1, 10**9)] == [8, 8, 16, 16, 32, 32]
+    few, many = bits_for(None, 16_383, 1), bits_for(None, 16_384, 1)
     assert (few, many) == (32, 16)
+    assert (bits_for(None, 16_384, 8192), bits_for(None, 16_384, 8193)) == (16, 32)

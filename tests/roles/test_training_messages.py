@@ -259,7 +259,7 @@ def test_each_row_is_described_once():
 
 
 def deal_features(features, range_offsets, cut_points=(), **how):
-    shared = {"row_offset": 0, "n_rows": 4, "max_weight": 1.0, "max_label": 1.0, "zero_rule": "true"}
+    shared = {"row_offset": 0, "n_rows": 4, "max_weight": 1.0, "max_label": 1.0, "zero_rule": "true", "grad_bits": 16}
     return DealFeatures(
         features=pack_integers(np.array(features, np.int64)),
         range_offsets=np.array(range_offsets, np.int64),
@@ -417,7 +417,7 @@ def server_2x2():
     both = points([2.0, FLOAT_MAX], [5.0, FLOAT_MAX])
     deal = DealRanges(
         features=pack_integers(np.array([7, 3])), range_offsets=np.array([0, 1, 2]), range_begins=np.array([0, 0]),
-        n_rows=8, max_weight=1.0, max_label=1.0, zero_rule="true",
+        n_rows=8, max_weight=1.0, max_label=1.0, zero_rule="true", grad_bits=8,
         cut_points=both.to_arrays(),
     )  # fmt: skip
     assert server.handle("coordinator", deal) == []
@@ -515,14 +515,14 @@ def test_a_server_refuses_other_nodes_than_are_built(wrong):
 
 
 def describe(features=(), counts=(), n_rows=2, labels=(0.0, 1.0), **how):
-    fields = {"n_values": sum(counts), "n_features": 9, "max_weight": 1.0, "max_label": 1.0, "stores_zeros": False}
+    fields = {"n_values": sum(counts), "n_features": 9, "max_weight": 1.0, "min_weight": 1.0, "max_label": 1.0}
     return DescribeRows(
         n_rows=n_rows,
         features=pack_ascending(np.array(features, np.int64)),
         counts=pack_integers(np.array(counts, np.int64)),
         n_distinct=len(features),
         label_range=labels,
-        **fields | how,
+        **fields | {"stores_zeros": False} | how,
     )
 
 
@@ -613,7 +613,7 @@ def test_a_coordinator_deals_chooses_and_closes():
 @pytest.mark.parametrize(("grid", "n_threads", "most"), [((1, 2), 1, 2), ((1, 1), 2, 2), ((2, 4), 1, 1), ((1, 2), 2, 1)])
 def test_whole_bundles_are_dealt(grid, n_threads, most):
     """Of four categories of five columns each: a row has as many in each shard, and in what each thread holds."""
-    job = replace(runs.make_job(grid, 1, n_rounds=1, min_child_weight=0), n_threads=n_threads)
+    job = replace(runs.make_job(grid, 1, n_rounds=1, min_child_weight=0, grad_bits=16), n_threads=n_threads)
     columns, borders = np.arange(20), np.array([[4, 5], [9, 10], [13, 15]])
     rng = np.random.default_rng(2)
 
@@ -635,7 +635,8 @@ def test_whole_bundles_are_dealt(grid, n_threads, most):
 
 
 def test_in_a_ring_each_chunk_has_as_many_bins():
-    job = replace(runs.make_job((2, 1), n_rounds=1, min_child_weight=0, max_bin=4, mode="allreduce"), n_threads=2)
+    params = {"min_child_weight": 0, "max_bin": 4, "grad_bits": 16}
+    job = replace(runs.make_job((2, 1), n_rounds=1, mode="allreduce", **params), n_threads=2)
     counts = np.repeat([50, 1, 1, 1], 5)  # of each worker
     borders = (np.array([[4, 5], [9, 10], [14, 15]]),)
     described = [describe(np.arange(20), counts, n_rows=50, borders=borders) for _ in job.workers]
@@ -676,6 +677,7 @@ def test_living_sets_of_other_ranges_are_refused():
         ([describe(n_rows=0, labels=())], DataError, "the training data has no rows"),
         ([describe(labels=(1.0, 1.0))], DataError, "all 2 labels are 1: a single class"),
         ([describe(max_weight=0.0)], DataError, "all rows have weight 0"),
+        ([describe(max_weight=1e-250, min_weight=1e-251)], DataError, "no row has a weight above 1e-250: scale weights up"),
         ([describe(eval_rows=(0,))], DataError, "the evaluation data 'e' has no rows"),
     ],
 )
