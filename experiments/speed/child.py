@@ -5,7 +5,9 @@ JSON on the last line of stdout. Times are pairs: wall clock and CPU seconds sin
 """
 
 import json
+import os
 import sys
+import threading
 import time
 from dataclasses import replace
 from functools import partialmethod
@@ -20,10 +22,18 @@ PREDICT_SECONDS, PREDICT_TIMES = 1.0, 3  # a prediction is repeated for as long 
 
 
 class Clock:
-    """Seconds since it was made."""
+    """Seconds since it was made. After so many of wall clock as it is given, if any, the process ends, and says how many."""
 
-    def __init__(self):
+    def __init__(self, timeout: float | None = None):
         self._begin = time.perf_counter(), time.process_time()
+        if timeout is not None:
+            watch = threading.Timer(timeout, self._give_up)
+            watch.daemon = True
+            watch.start()
+
+    def _give_up(self) -> None:
+        print(json.dumps({"unfinished": self()}), flush=True)
+        os._exit(0)
 
     def __call__(self) -> tuple[float, float]:
         return time.perf_counter() - self._begin[0], time.process_time() - self._begin[1]
@@ -58,9 +68,10 @@ def train(job: dict) -> dict:
 
 def _train_psboost(X, y, job: dict) -> tuple[dict, object]:
     import psboost
-
-    psboost_train = psboost.train  # loads or compiles the kernels, before the clock starts
+    from psboost.kernels.prepare import prepare
     from psboost.roles.coordinator import Coordinator
+
+    prepare("train")  # compiles, if need be; kernels are loaded when they are called, in the time that is measured
 
     binned, trees, boost = [], [], Coordinator._boost
 
@@ -69,8 +80,8 @@ def _train_psboost(X, y, job: dict) -> tuple[dict, object]:
         return boost(self)
 
     Coordinator._boost = first_tree
-    clock = Clock()
-    forest = psboost_train(
+    clock = Clock(job["timeout"])
+    forest = psboost.train(
         PARAMETERS | job.get("parameters", {}), X, y, num_boost_round=job["rounds"],
         grid=tuple(job.get("grid", (1, 1))), servers=job.get("servers", 1), threads=job["threads"],
         callbacks=[lambda _: trees.append(clock()) and None],
@@ -88,7 +99,7 @@ def _train_xgboost(X, y, job: dict) -> tuple[dict, object]:
             return False
 
     trees, threads = [], job["threads"]
-    clock = Clock()
+    clock = Clock(job["timeout"])
     data = xgboost.QuantileDMatrix(X, y, max_bin=PARAMETERS["max_bin"], nthread=threads)
     binned = clock()
     booster = xgboost.train(
@@ -101,25 +112,18 @@ def _train_xgboost(X, y, job: dict) -> tuple[dict, object]:
 def _train_lightgbm(X, y, job: dict) -> tuple[dict, object]:
     import lightgbm
 
-    as_dense = _with_gaps if job.get("dense") else lambda rows: rows
+    as_dense = datasets.with_nan if job.get("dense") else lambda rows: rows
     X, trees = as_dense(X), []
     parameters = {
         "objective": "binary", "num_leaves": 63, "max_depth": 6, "max_bin": 255, "learning_rate": 0.3,
         "num_threads": job["threads"], "verbosity": -1,
     }  # fmt: skip
-    clock = Clock()
+    clock = Clock(job["timeout"])
     data = lightgbm.Dataset(X, y, params=parameters).construct()
     binned = clock()
     booster = lightgbm.train(parameters, data, job["rounds"], callbacks=[lambda _: trees.append(clock())])
     result = {"binned": binned, "trees": trees, "total": clock()}
     return result, lambda rows: booster.predict(as_dense(rows))
-
-
-def _with_gaps(X: sparse.csr_matrix) -> np.ndarray:
-    """Dense, NaN where nothing is stored."""
-    cells = np.full(X.shape, np.nan, np.float32)
-    cells[np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.indices] = X.data
-    return cells
 
 
 _TRAIN = {"psboost": _train_psboost, "xgboost": _train_xgboost, "lightgbm": _train_lightgbm}

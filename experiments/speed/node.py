@@ -3,20 +3,19 @@
     python node.py tracker HOST N_WORKERS       # XGBoost's: prints its port, and stays until all have left
     python node.py worker '{"program": ...}'    # see Spec
 
-A worker prints a line of JSON for each mark: {"mark": "tree", "clock": s, "sent": bytes of eth0 so far, "peak": bytes}.
+A worker prints a line of JSON for each mark: {"mark": "tree", "clock": s, "sent": bytes of eth0 so far}.
 """
 
 import json
-import resource
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from datasets import TEST_ROWS, with_nan
 from scipy import sparse
 
-TEST_ROWS = 20_000
 SENT = Path("/sys/class/net/eth0/statistics/tx_bytes")
 LIGHTGBM_PORT = 12400
 
@@ -52,16 +51,7 @@ def load_test(path: str | Path) -> tuple[sparse.csr_matrix, np.ndarray]:
 
 
 def mark(what: str, **more) -> None:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    sent = int(SENT.read_text())
-    print(json.dumps({"mark": what, "clock": time.monotonic(), "sent": sent, "peak": peak} | more), flush=True)
-
-
-def with_nan(X: sparse.csr_matrix) -> np.ndarray:
-    """Dense, NaN where nothing is stored."""
-    dense = np.full(X.shape, np.nan, np.float32)
-    dense[np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.indices] = X.data
-    return dense
+    print(json.dumps({"mark": what, "clock": time.monotonic(), "sent": int(SENT.read_text())} | more), flush=True)
 
 
 def mark_auc(spec: Spec, predict) -> None:
@@ -90,9 +80,7 @@ def train_xgboost(spec: Spec) -> None:
             data = xgboost.QuantileDMatrix(X, y, max_bin=spec.parameters["max_bin"], nthread=1)
         else:
             data = xgboost.DMatrix(X, y, nthread=1, data_split_mode=DataSplitMode.COL)
-        mark("binned")
         booster = xgboost.train(spec.parameters, data, spec.rounds, callbacks=[Marks()])
-        mark("trained")
 
     def predict(X, n_trees: int) -> np.ndarray:
         return booster.predict(xgboost.DMatrix(X, nthread=1), iteration_range=(0, n_trees), output_margin=True)
@@ -123,11 +111,9 @@ def train_lightgbm(spec: Spec) -> None:
     }
     parameters = spec.parameters | network
     booster = lightgbm.Booster(parameters, lightgbm.Dataset(made(X), y, params=parameters))
-    mark("binned")
     for _ in range(spec.rounds):
         booster.update()
         mark("tree")
-    mark("trained")
     mark_auc(spec, lambda X, n_trees: booster.predict(made(X), num_iteration=n_trees, raw_score=True, num_threads=1))
 
 

@@ -14,36 +14,37 @@ class ChildError(RuntimeError):
     pass
 
 
-def ask(job: dict, timeout: float | None = None) -> dict | None:
-    """What child.py makes of a job; None if it took longer than `timeout` seconds."""
+def ask(job: dict) -> dict:
+    """What child.py makes of a job; of a training that took longer than its `timeout`, {"unfinished": times so far}."""
     threads = str(job.get("threads", 1))
     environment = os.environ | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
-    try:
-        done = subprocess.run(
-            [sys.executable, str(CHILD)], input=json.dumps(job, default=str), env=environment, text=True,
-            capture_output=True, timeout=timeout,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return None
+    done = subprocess.run(
+        [sys.executable, str(CHILD)], input=json.dumps(job, default=str), env=environment, text=True, capture_output=True
+    )
     if done.returncode:
         raise ChildError(f"{job} ended with code {done.returncode}: {done.stderr[-2000:]}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def in_turns(jobs: dict, repeats: int, timeout: float | None = None) -> dict:
-    """{key: results}, a result of each job before the second of any; a job that took too long has fewer, and then None."""
+def in_turns(jobs: dict, repeats: int) -> dict:
+    """{key: results}, a result of each job before the second of any; one that was not finished is a job's last."""
     results: dict = {key: [] for key in jobs}
     for _ in range(repeats):
         for key, job in jobs.items():
-            if None not in results[key]:
-                results[key].append(ask(job, timeout))
+            if not (results[key] and is_unfinished(results[key][-1])):
+                results[key].append(ask(job))
     return results
 
 
-def training(program: str, folder: Path, threads: int, rounds: int, **more) -> dict:
-    """The job of training on folder/train, and of predicting folder/test if that is there."""
+def is_unfinished(result: dict) -> bool:
+    return "unfinished" in result
+
+
+def training(program: str, folder: Path, threads: int, rounds: int, timeout: float | None = None, **more) -> dict:
+    """The job of training on folder/train, for `timeout` seconds at most, and of predicting folder/test if that is there."""
     test = folder / "test"
     job = {"task": "train", "program": program, "train": folder / "train", "threads": threads, "rounds": rounds}
+    job["timeout"] = timeout
     return job | ({"test": test} if test.exists() else {}) | more
 
 

@@ -9,7 +9,6 @@ import peers
 from datasets import GIVEN, USED
 from results import Figure, compare
 
-MEASURES = ("prediction",)
 ASKED = {"url": 50, "avazu": 50, "rcv1": 3, "bosch": 3, "dense": 1}  # times psboost's
 TREES, DEPTHS = (100, 1000), (6, 8)
 DENSE_ROWS = 200_000

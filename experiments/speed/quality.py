@@ -11,7 +11,6 @@ import peers
 from datasets import GIVEN, USED
 from results import Figure
 
-MEASURES = ("quality",)
 THREADS = 2
 SHARE = 0.8  # of the rows, each sample's
 ERRORS = 2  # standard errors each way: 95%, about

@@ -8,7 +8,6 @@ import peers
 from datasets import GIVEN
 from results import Figure, compare
 
-MEASURES = ("raw",)
 ASKED = {"url": 2, "avazu": 2, "rcv1": 2, "bosch": 1.25}  # times psboost's
 
 
@@ -19,30 +18,32 @@ def measure(arguments) -> Iterator[Figure]:
         ways = datasets.prepare(shape, arguments)
         folder = list(ways.values())[-1]  # rare columns removed, where there are any; nobody pays for that
         for threads in (1, 2):
+            how = threads, arguments.raw_rounds, arguments.timeout
             jobs = {
-                "psboost": peers.training("psboost", ways[GIVEN], threads, arguments.raw_rounds),
-                peers.XGBOOST: peers.training("xgboost", folder, threads, arguments.raw_rounds),
+                "psboost": peers.training("psboost", ways[GIVEN], *how),
+                peers.XGBOOST: peers.training("xgboost", folder, *how),
                 # its sparse input takes unstored cells for zeros, so that other trees are grown where most are real values
-                peers.LIGHTGBM: peers.training("lightgbm", folder, threads, arguments.raw_rounds, dense=shape == "bosch"),
+                peers.LIGHTGBM: peers.training("lightgbm", folder, *how, dense=shape == "bosch"),
             }
-            yield from _figures(shape, threads, peers.in_turns(jobs, arguments.repeats, arguments.timeout), arguments)
+            yield from _figures(shape, threads, peers.in_turns(jobs, arguments.repeats), arguments)
 
 
 def _figures(shape: str, threads: int, results: dict, arguments) -> Iterator[Figure]:
     clock, unit = peers.clock_of(threads), f"{peers.unit_of(threads)} for {arguments.raw_rounds} trees"
-    ours = [result["total"][clock] for result in results["psboost"] if result is not None]
-    if not ours:
+    if any(map(peers.is_unfinished, results["psboost"])):
         raise TimeoutError(f"psboost took more than {arguments.timeout} s on {shape}")
-    auc = statistics.median(result["auc"] for result in results["psboost"] if result is not None)
+    ours = [result["total"][clock] for result in results["psboost"]]
+    auc = statistics.median(result["auc"] for result in results["psboost"])
     yield Figure("raw", shape, "psboost", threads, statistics.median(ours), unit, auc=auc, repeats=len(ours))
     for who, held in results.items():
         if who == "psboost":
             continue
-        theirs, more = [result["total"][clock] for result in held if result is not None], {}
-        if None in held:
-            theirs, of_unit = [arguments.timeout], f"{unit}: not finished"
+        more = {}
+        if peers.is_unfinished(held[-1]):
+            theirs, of_unit = [held[-1]["unfinished"][clock]], f"{unit}: not finished"
         else:
-            their_auc, of_unit = statistics.median(result["auc"] for result in held), unit
+            theirs, of_unit = [result["total"][clock] for result in held], unit
+            their_auc = statistics.median(result["auc"] for result in held)
             more = {"auc": their_auc, "auc_gap": auc - their_auc}
         pairs = list(zip(ours, theirs, strict=False))
         yield Figure(

@@ -13,7 +13,7 @@ TABLES = {  # measure: what is in its table
     "long XGBoost `hist` takes. It pays for declared columns, so it is run three ways; psboost gets the matrix as given. "
     "One thread: CPU seconds; two: wall clock. AUC is on 20,000 other rows, after 20 trees.",
     "raw": "**From the matrix in memory to 100 trees**, everything included; XGBoost and LightGBM start without the columns "
-    "of fewer than 4 rows. A peer that was not finished in time counts with the time it was given.",
+    "of fewer than 4 rows. A peer that was not finished counts with the time that it had had.",
     "binning": "**Binning alone**: from the matrix in memory to the first tree; of XGBoost, `QuantileDMatrix`.",
     "memory": "**Peak memory** of the process that trains, the matrix included.",
     "prediction": "**Predicting a row**, one thread, with the same forest, to the same margins; XGBoost without the unused "

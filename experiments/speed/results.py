@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from psboost.files import replaced
+
 PATH = Path(__file__).with_name("results.csv")
 
 
@@ -62,7 +64,7 @@ def keep(figures: list[Figure], path: Path = PATH) -> None:
         row = {name: _text(value) for name, value in asdict(figure).items()}
         row |= {"date": figure.date or today, "machine": figure.machine or here}
         table[tuple(row[name] for name in KEY)] = row
-    with open(path, "w", newline="") as file:
+    with replaced(path) as file:
         writer = csv.DictWriter(file, [field.name for field in fields(Figure)], lineterminator="\n")
         writer.writeheader()
         writer.writerows(sorted(table.values(), key=lambda row: row["measure"]))

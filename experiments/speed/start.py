@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 from results import Figure
 
-MEASURES = ("start",)
 IMPORT_AT_MOST, COMPILE_AT_MOST, FIRST_TREE_AT_MOST = 0.5, 40.0, 2.0
 N_TOGETHER, TOGETHER_AT_MOST = 9, 1.2
 

@@ -43,6 +43,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from datasets import TEST_ROWS
 from installed import settle
 from node import Spec, load, load_test
 from results import HEADER as TABLE_HEADER
@@ -55,7 +56,6 @@ from psboost.cluster.signals import exit_code, signals_as_interrupt
 from psboost.lab.namespaces import Lab, LabError, OutOfTime
 
 N_NODES = 4
-TEST_ROWS = 20_000
 FEW = 3  # trees of who is slow, and after which all qualities are compared
 MANY = 20  # trees of "raw wall"
 WAIT_SECONDS = 900
@@ -118,8 +118,6 @@ class Run:
     clock: list[float] = field(default_factory=list)  # seconds since the processes were started
     sent: list[int] = field(default_factory=list)  # bytes, by all nodes
     auc: dict[str, float] = field(default_factory=dict)  # after so many trees
-    peak: int = 0  # bytes: the largest process
-    binned: float | None = None  # seconds since the start, peers' only
     failed: str = ""
     report: dict = field(default_factory=dict)  # psboost's
 
@@ -238,7 +236,6 @@ def run_psboost(way: Psboost, data: Data, n_rounds: int, rate: str) -> Run:
         run.report = json.loads((folder / "report.json").read_text())
         forest = load_model(folder / "model.json")
     run.clock, run.sent = run.clock[:n_rounds], run.sent[:n_rounds]
-    run.peak = max(role["peak_memory"] for role in run.report["roles"].values())
     X, y = load_test(data.test)
     for n_trees in {FEW, n_rounds}:
         run.auc[str(n_trees)] = auc(replace(forest, trees=forest.trees[:n_trees]).predict(X, output_margin=True), y)
@@ -263,7 +260,6 @@ def run_peer(who: str, data: Data, n_rounds: int, rate: str, seconds: float) -> 
             program=program, rank=0, hosts=lab.hosts, part="", test=str(data.test), rounds=n_rounds,
             auc_after=sorted({FEW, n_rounds}), parameters=parameters, split=split, unstored_is_nan=data.shape == "bosch",
         )  # fmt: skip
-        begin = time.monotonic()
         if program == "xgboost":
             ports: list[int] = []
             lab.start(
@@ -274,6 +270,7 @@ def run_peer(who: str, data: Data, n_rounds: int, rate: str, seconds: float) -> 
                 lab.wait(0.0, [])
                 time.sleep(0.01)
             spec = replace(spec, port=ports[0])
+        begin = time.monotonic()  # XGBoost's tracker stands ready; psboost's coordinator starts with the others
         workers = []
         for rank, part in enumerate(parts):
             told = json.dumps(asdict(replace(spec, rank=rank, part=str(part))))
@@ -285,13 +282,10 @@ def run_peer(who: str, data: Data, n_rounds: int, rate: str, seconds: float) -> 
             workers.append(lab.start(rank, [*script, "worker", told], on_line=on_line, env=env))
         lab.wait(seconds, workers, check_memory)
     trees = list(zip(*([one for one in of_worker if one["mark"] == "tree"] for of_worker in marks), strict=True))
-    every = [one for of_worker in marks for one in of_worker]
     return Run(
         clock=[max(one["clock"] for one in tree) - begin for tree in trees],
         sent=[sum(one["sent"] for one in tree) for tree in trees],
         auc=next(one["auc"] for one in marks[0] if one["mark"] == "auc"),
-        peak=max(one["peak"] for one in every),
-        binned=max(one["clock"] for one in every if one["mark"] == "binned") - begin,
     )
 
 
