@@ -5,10 +5,12 @@ Exit codes: 0 done, 1 the run failed, 2 a wrong flag, setting or file, 130 inter
 """
 
 import argparse
+import math
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 from psboost.cluster.signals import exit_code, signals_as_interrupt
 from psboost.errors import DataError, ModelError, ParameterError, PSBoostError
@@ -141,7 +143,8 @@ class _Version(argparse.Action):
     def __call__(self, parser, namespace, values, option_string=None):
         import psboost
 
-        parser.exit(0, f"psboost {psboost.__version__}\n")
+        print(f"psboost {psboost.__version__}")
+        parser.exit(0)
 
 
 # --- training
@@ -155,9 +158,8 @@ def _train(args: argparse.Namespace) -> None:
     rendezvous = getattr(args, "rendezvous", None)
     if rendezvous is not None and config.transport not in ("tcp", "ipc"):
         raise ParameterError(f"--transport {config.transport}: roles of other processes need tcp or ipc")
-    for path in (config.model, _mapper_path(config.model), config.report, config.report_html):
-        if path is not None:
-            _check_writable(path)
+    outputs = [config.model, _mapper_path(config.model), config.report, config.report_html]
+    _check_outputs(outputs, [config.data, config.labels, *(path for _, path in config.evals)])
 
     with interrupts_wait():
         from psboost.progress import Progress
@@ -187,6 +189,20 @@ def _mapper_path(model: Path) -> Path:
     return model.with_name(model.name.removesuffix(".json") + ".bins.npz")
 
 
+def _check_outputs(outputs: Iterable, inputs: Iterable) -> None:
+    """ParameterError before any work if one of `outputs` could not be written after it, or would replace another one or what
+    is read; None are no paths."""
+    taken = {os.path.realpath(path): path for path in inputs if path is not None}
+    for path in outputs:
+        if path is None:
+            continue
+        if Path(path).is_file() or not Path(path).exists():
+            if os.path.realpath(path) in taken:
+                raise ParameterError(f"{path} would take the place of {taken[os.path.realpath(path)]}: choose another name")
+            taken[os.path.realpath(path)] = path
+        _check_writable(path)
+
+
 def _check_writable(path: str | os.PathLike[str]) -> None:
     """ParameterError before any work if `path` could not be written after it."""
     path = Path(path)
@@ -204,7 +220,16 @@ def _write_json(path: str | os.PathLike[str], content: dict) -> None:
     import json
 
     with replaced(path) as file:
-        file.write(json.dumps(content, indent=1) + "\n")
+        file.write(json.dumps(_finite(content), indent=1, allow_nan=False) + "\n")
+
+
+def _finite(content: Any) -> Any:
+    """With null for what JSON has no number for, as the AUC of a single class."""
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def _prepare(*jobs: str, quiet: bool = False) -> None:
@@ -268,10 +293,11 @@ def _members(args: argparse.Namespace) -> int:
 
 def _predict(args: argparse.Namespace) -> None:
     """`psboost predict`."""
-    if args.out != "-":
-        _check_writable(args.out)
-    if args.report:
-        _check_writable(args.report)
+    if args.grid is None and args.report:
+        raise ParameterError("--report tells what a block-distributed prediction cost: give --grid as well")
+    if args.grid is not None and args.threads is not None:
+        raise ParameterError("--threads is for predictions in one process: with --grid, each worker has one")
+    _check_outputs([None if args.out == "-" else args.out, args.report], [args.model, args.data])
     with interrupts_wait():
         from psboost.boosting.forest import load_model
 

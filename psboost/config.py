@@ -95,7 +95,7 @@ class TrainConfig:
     )
     index_base: int = define(1, OneOf((0, 1)), "number of the first feature in svmlight files")
     n_features: int | None = define(
-        None, Int(1, 2**63), "features declared", optional="the highest that occurs"
+        None, Int(1, 2**63 - 1), "features declared", optional="the highest that occurs"
     )
     labels: Path | None = define(None, File(), "the labels of .npz data", optional="none")
     bin_mapper: Path | None = define(

@@ -43,6 +43,8 @@ def predict_with_report(
     forest: Forest, X: Any, *, grid, servers, transport, output_margin: bool = False, index_base: int = 1
 ) -> tuple[np.ndarray, dict]:
     """`predict`, and what it cost: bytes by message kind, and each role's seconds, as in a training's report."""
+    if not isinstance(forest, Forest):
+        raise ParameterError(f"forest is a {type(forest).__name__}: give a Forest, as psboost.load_model(path) returns it")
     transport = check_setting("transport", transport)
     if transport == "virtual":
         raise ParameterError("transport 'virtual' is for training: predict by inproc, memory, ipc or tcp")

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,8 +18,9 @@ from psboost.cluster.threads import default_threads
 from psboost.config import Parameters, TrainConfig, check_setting, checked_cluster
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
-from psboost.data.source import open_source
-from psboost.errors import ParameterError
+from psboost.data.matrix import MATRIX
+from psboost.data.source import Source, open_source
+from psboost.errors import DataError, ParameterError
 from psboost.kernels.prepare import loading, prepare
 from psboost.lab.hosts import Cluster
 from psboost.lab.virtual import train_virtually
@@ -93,12 +96,15 @@ def train(
     callbacks = _callables(callbacks or ())
     if isinstance(bin_mapper, str | Path):
         bin_mapper = BinMapper.load(bin_mapper)
-    how = {"index_base": index_base, "n_features": n_features}
+    if not isinstance(bin_mapper, BinMapper | None):
+        raise ParameterError(f"bin_mapper is a {type(bin_mapper).__name__}: give Forest.bin_mapper, or the path of a file")
+    parameters = _with_bins_of(parameters, bin_mapper)
+    how = {"index_base": index_base, "n_features": check_setting("n_features", n_features)}
     rule = _rule_for_zeros(parameters, bin_mapper)
     prepare(*kernel_jobs(transport, mode, grid))
     source = open_source(X, y, weights=sample_weight, zero_as_missing=rule, **how)
     how["zero_as_missing"] = source.zero_as_missing
-    eval_sources = tuple(open_source(data, labels, **how) for data, labels in eval_data)
+    eval_sources = _open_evals(names, [partial(open_source, *pair, **how) for pair in eval_data])
     job = Job(
         parameters=parameters,
         n_row_shards=grid[0],
@@ -135,14 +141,16 @@ def train(
 def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None = None) -> Forest:
     """Trains as the command line asks. With `rendezvous`, servers and workers that others start join there."""
     given = None if config.bin_mapper is None else BinMapper.load(config.bin_mapper)
-    rule = _rule_for_zeros(config.parameters, given)
+    parameters = _with_bins_of(config.parameters, given)
+    rule = _rule_for_zeros(parameters, given)
     how = {"index_base": config.index_base, "n_features": config.n_features, "zero_as_missing": rule}
     labels = None if config.labels is None else str(config.labels.resolve())
     data = DataInput(str(config.data.resolve()), labels, **how)
     eval_data = tuple(DataInput(str(path.resolve()), **how) for _, path in config.evals)
-    sources = [one.open() for one in (data, *eval_data)]
+    source = data.open()
+    eval_sources = _open_evals(tuple(name for name, _ in config.evals), [one.open for one in eval_data])
     job = Job(
-        parameters=config.parameters,
+        parameters=parameters,
         n_row_shards=config.grid[0],
         n_feature_shards=config.grid[1],
         n_servers=config.servers,
@@ -158,10 +166,10 @@ def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None 
     begin = time.perf_counter()
     shared = {"transport": config.transport, "on_round": progress.round, "bin_mapper": given}
     if config.cluster is not None:
-        return _finish_virtually(job, sources[0], tuple(sources[1:]), config.cluster, progress.round, given)
+        return _finish_virtually(job, source, eval_sources, config.cluster, progress.round, given)
     if config.transport in IN_PROCESS:
         with loading():
-            training, costs = train_in_process(job, sources[0], tuple(sources[1:]), **shared)
+            training, costs = train_in_process(job, source, eval_sources, **shared)
     else:
         training, costs = train_in_processes(
             job, data, eval_data, **shared, on_join=progress.joining, on_wait=progress.waiting,
@@ -213,10 +221,36 @@ def _rule_for_zeros(parameters: Parameters, bin_mapper: BinMapper | None) -> zer
     return parameters.zero_as_missing
 
 
+def _with_bins_of(parameters: Parameters, bin_mapper: BinMapper | None) -> Parameters:
+    """With the max_bin that the bin mapper, if there is one, was made with. ParameterError if another one was asked for."""
+    if bin_mapper is None:
+        return parameters
+    if parameters.max_bin not in (bin_mapper.max_bin, Parameters().max_bin):
+        raise ParameterError(
+            f"max_bin={parameters.max_bin}, but the bin mapper was made with {bin_mapper.max_bin}: leave one of the two out"
+        )
+    return replace(parameters, max_bin=bin_mapper.max_bin)
+
+
 def _callables(callbacks: Sequence[Callable]) -> list[Callable]:
     if callable(callbacks) or not all(callable(callback) for callback in callbacks):
         raise ParameterError("callbacks: give a list of functions, each called with a Round")
     return list(callbacks)
+
+
+def _open_evals(names: tuple[str, ...], opens: list[Callable[[], Source]]) -> tuple[Source, ...]:
+    """The evaluation sets' sources. DataError, naming the set, if one cannot be opened."""
+    opened = []
+    for name, open_one in zip(names, opens, strict=True):
+        what = f"the evaluation data {name!r}"
+        try:
+            one = open_one()
+        except DataError as error:
+            raise DataError(f"{what}: {error}") from error
+        if one.name == MATRIX:
+            one.name = what
+        opened.append(one)
+    return tuple(opened)
 
 
 def _evaluation_sets(evals: Sequence[tuple]) -> tuple[tuple[str, ...], list[tuple]]:

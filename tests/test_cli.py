@@ -1,5 +1,6 @@
 """Knows what the psboost command says to wrong flags and wrong data, and what it leaves behind; not how it trains."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ import time
 import numpy as np
 import pytest
 
+import psboost
 from psboost.cli import run
 from psboost.kernels import prepare
 from tests.cluster.command import environment, write_svmlight
@@ -53,6 +55,10 @@ def check_refused(tmp_path, capsys, code, said, before):
         (["empty.svm"], "no rows"),
         (["one-class.svm"], "class"),
         (["malformed.svm"], "malformed.svm:2:"),
+        (["zipped.svm"], "zipped.svm:1:1: this is a gzip file: give it a name that ends with .gz"),
+        (["train.svm", "--model", "./train.svm"], "train.svm would take the place of train.svm"),
+        (["train.svm", "--model", "m.json", "--report", "m.json"], "m.json would take the place of m.json"),
+        (["train.svm", "--eval", "x=empty.svm", "--report", "empty.svm"], "empty.svm would take the place of empty.svm"),
     ],
 )
 def test_bad_input_is_refused(tmp_path, capsys, arguments, said):
@@ -60,6 +66,7 @@ def test_bad_input_is_refused(tmp_path, capsys, arguments, said):
     (tmp_path / "empty.svm").write_text("# nothing\n")
     (tmp_path / "one-class.svm").write_text("1 1:1\n1 2:1\n")
     (tmp_path / "malformed.svm").write_text("1 1:1\n0 x:1\n")
+    (tmp_path / "zipped.svm").write_bytes(gzip.compress(b"1 1:1\n0 2:1\n"))
     before = {path.name for path in tmp_path.rglob("*")}
     model = [] if "--model" in arguments else ["--model", "m.json"]
     check_refused(tmp_path, capsys, train(*arguments, "--quiet", *model), said, before)
@@ -79,12 +86,35 @@ def test_roles_of_other_processes_need_sockets(tmp_path, capsys):
     code = run([*arguments, "127.0.0.1:0", "--transport", "memory"])
     check_refused(tmp_path, capsys, code, "need tcp or ipc", {"train.svm"})
     check_refused(tmp_path, capsys, run([*arguments, "127.0.0.1"]), "HOST:PORT", {"train.svm"})
+    check_refused(tmp_path, capsys, run([*arguments, "127.0.0.1:65536"]), "HOST:PORT", {"train.svm"})
     check_refused(tmp_path, capsys, run(["worker", "--rendezvous", "::1:5"]), "HOST:PORT", {"train.svm"})
 
 
 def test_prediction_without_its_model_or_data_is_refused(tmp_path, capsys):
     code = run(["predict", "none.json", "train.svm", "--out", "p.txt"])
     check_refused(tmp_path, capsys, code, "none.json", {"train.svm"})
+
+
+def test_flags_that_would_do_nothing_are_refused(tmp_path, capsys):
+    assert train("train.svm", "--model", "m.json", "--quiet") == 0
+    before = {path.name for path in tmp_path.iterdir()}
+    predict = ["predict", "m.json", "train.svm", "--out", "p.txt"]
+    check_refused(tmp_path, capsys, run([*predict, "--report", "r.json"]), "give --grid as well", before)
+    check_refused(tmp_path, capsys, run([*predict, "--grid", "2x1", "--threads", "2"]), "--threads is for", before)
+    check_refused(tmp_path, capsys, run([*predict[:-1], "train.svm"]), "would take the place of train.svm", before)
+
+
+def test_the_version_goes_to_stdout(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        run(["--version"])
+    assert capsys.readouterr() == (f"psboost {psboost.__version__}\n", "")
+
+
+def test_a_metric_that_is_no_number_is_null_in_the_report(tmp_path):
+    (tmp_path / "one-class.svm").write_text("1 1:1\n1 2:1\n")
+    assert train("train.svm", "--model", "m.json", "--report", "r.json", "--eval", "x=one-class.svm", "--quiet") == 0
+    report = json.loads((tmp_path / "r.json").read_text(), parse_constant=pytest.fail)
+    assert report["evaluation"]["x-auc"] == [None, None]
 
 
 def test_training_writes_model_bin_mapper_and_report(tmp_path, capsys):

@@ -93,6 +93,8 @@ def test_what_cannot_be_predicted(data, forests):
         psboost.predict(forests[True], X, grid=(0, 1))
     with pytest.raises(ParameterError, match="transport"):
         psboost.predict(forests[True], X, transport="smoke")
+    with pytest.raises(ParameterError, match="forest is a str: give a Forest"):
+        psboost.predict("model.json", X)
     with pytest.raises(ParameterError, match="'virtual' is for training"):
         psboost.predict(forests[True], X, transport="virtual")
     odd = psboost.Forest(forests[True].trees, "binary:logistic", 0.5, 12, "maybe")

@@ -182,6 +182,45 @@ def test_small_weights_beside_a_large_one_are_not_rounded_up(grid):
     assert np.bincount(leaf, weights).min() >= 30
 
 
+def test_errors_in_evaluation_data_name_them():
+    X, y = runs.sparse_data()
+    for labels, said in (
+        (None, "'w' has no labels"), (2 * y, "of the evaluation data 'w': label 2"), (y[:-1], "'w': labels has"),
+    ):  # fmt: skip
+        with pytest.raises(DataError, match=said):
+            train(X, y, evals=[(X, labels, "w")], num_boost_round=1)
+
+
+def test_bins_are_those_of_the_bin_mapper():
+    X, y = runs.dense_data()
+    mapper = train(X, y, {"max_bin": 16}, num_boost_round=1).bin_mapper
+    assert train(X, y, bin_mapper=mapper, num_boost_round=1).bin_mapper.max_bin == 16
+    with pytest.raises(ParameterError, match="max_bin=17, but the bin mapper was made with 16"):
+        train(X, y, {"max_bin": 17}, bin_mapper=mapper, num_boost_round=1)
+    with pytest.raises(ParameterError, match="bin_mapper is a int"):
+        train(X, y, bin_mapper=3, num_boost_round=1)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ">f8", ">i4", object])
+def test_numbers_of_any_type_are_the_same_everywhere(dtype):
+    X, y = runs.dense_data()
+    X = np.round(2 * np.nan_to_num(X))
+    expected = runs.model_text(train(X, y, num_boost_round=2))
+    for how in ({}, {"transport": "ipc", "grid": (2, 1)}):
+        assert runs.model_text(train(X.astype(dtype), y, num_boost_round=2, **how)) == expected
+
+
+def test_objects_that_are_no_numbers():
+    with pytest.raises(DataError, match="X holds objects that are not all numbers"):
+        train(np.array([["a", 1.0], ["b", 2.0]], object), [0, 1], num_boost_round=1)
+
+
+def test_a_forest_is_shown_in_a_line():
+    X, y = runs.dense_data()
+    forest = train(X, y, num_boost_round=3)
+    assert len(repr(forest)) < 500 and "binary:logistic" in repr(forest)
+
+
 def test_file_of_rows_by_number(tmp_path):
     path = tmp_path / "a.svm"
     path.write_text("1 0:1 5:2\n0 5:1\n1 0:2\n0 3:1\n")
@@ -401,13 +440,15 @@ def test_evaluation_data_may_be_wider_or_narrower(grid, tmp_path):
     X, y = runs.sparse_data()
     wide = sparse.hstack([X, X], format="csr")
     forest = train(X, y, grid=grid, evals=[(wide, y, "wide"), (X[:, :3], y, "narrow")])
-    assert forest.n_features == 16
-    margins = forest.predict(wide, output_margin=True)
+    assert forest.n_features == 8
+    margins = forest.predict(X, output_margin=True)
     assert forest.report["evaluation"]["wide-logloss"][-1] == METRICS["logloss"](margins, y)
     (tmp_path / "e.svm").write_text(svm_text(wide, y))
-    forest = train(X, y, grid=grid, evals=[(str(tmp_path / "e.svm"), "file")])
-    assert forest.n_features == 16
-    assert forest.report["evaluation"]["file-logloss"][-1] == METRICS["logloss"](margins, y)
+    (tmp_path / "t.svm").write_text(svm_text(X, y))
+    for data, width in (((X, y), 8), ((tmp_path / "t.svm",), 16)):  # text does not say how many columns there are
+        forest = train(*data, grid=grid, evals=[(str(tmp_path / "e.svm"), "file")])
+        assert forest.n_features == width
+        assert forest.report["evaluation"]["file-logloss"][-1] == METRICS["logloss"](margins, y)
 
 
 # --- edge cases that just work

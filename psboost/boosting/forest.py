@@ -130,14 +130,14 @@ class Forest:
     bin_mapper       not saved here
     """
 
-    trees: list[Tree]
+    trees: list[Tree] = field(repr=False)
     objective: str
     base_score: float
     n_features: int
     zero_as_missing: zeros.Rule
-    report: dict | None = None
+    report: dict | None = field(default=None, repr=False)
     attributes: dict[str, str] = field(default_factory=dict)
-    bin_mapper: Any = None
+    bin_mapper: Any = field(default=None, repr=False)
     _scorers: dict = field(default_factory=dict, init=False, repr=False)
 
     @property

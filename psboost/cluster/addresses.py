@@ -7,6 +7,7 @@ import threading
 from psboost.errors import ClusterError, ParameterError
 from psboost.wire.endpoint import local_host_towards
 
+_MOST_PORT = 65_535
 _TCP = re.compile(r"(\[[^\[\]]+\]|[^\[\]:/]+):(\d{1,5}|\*)")
 
 
@@ -15,7 +16,8 @@ def normal_address(text: str) -> str:
     scheme, _, place = text.rpartition("://")
     if scheme == "ipc" and place:
         return text
-    if scheme not in ("", "tcp") or not _TCP.fullmatch(place):
+    port = place.rpartition(":")[2]
+    if scheme not in ("", "tcp") or not _TCP.fullmatch(place) or (port != "*" and int(port) > _MOST_PORT):
         raise ParameterError(f"address {text!r}: write it as HOST:PORT, [IPV6]:PORT or ipc://PATH")
     return f"tcp://{place}"
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from psboost import errors
+from psboost.cluster import liveness
 from psboost.cluster.costs import Costs, Stopwatch, peak_memory
 from psboost.cluster.liveness import Listener
 from psboost.errors import ClusterError, ProtocolError, PSBoostError
@@ -19,6 +20,7 @@ from psboost.wire.ledger import Ledger
 from psboost.wire.messages import Abort, Beat, Dismiss, Message, ReportCosts
 
 POLL_SECONDS = 0.2
+_MORE_SECONDS = 5.0  # than until somebody counts as dead
 
 log = logging.getLogger("psboost")
 
@@ -58,12 +60,14 @@ class Mailbox:
         self._endpoint, self._check, self._listener, self._on_stranger = endpoint, check, listener, on_stranger
         self._early = list(early)
         self._next_check = 0.0
+        self._last_heard = time.monotonic()  # of a role
 
     def next(self) -> tuple[Envelope, Message]:
         """Waits for the next message that is not drivers' talk: neither Beat nor ReportCosts, nor of a stranger."""
         while True:
             envelope, message = self._early.pop(0) if self._early else self._receive()
             if not self._handled(envelope, message):
+                self._last_heard = time.monotonic()
                 return envelope, message
 
     def pump(self) -> None:
@@ -99,7 +103,21 @@ class Mailbox:
             if received is not None:
                 return received
             self._check()
+            self._check_connections()
             self._next_check = time.monotonic() + POLL_SECONDS
+
+    def _check_connections(self) -> None:
+        """ClusterError if one broke and no role has been heard for long since: all wait for what was lost with it.
+
+        Somebody who died, which breaks connections too, is missed before that, and told of by name (Listener).
+        """
+        for address, when in self._endpoint.broken().items():
+            silence = time.monotonic() - max(when, self._last_heard)
+            if silence > liveness.SILENCE_SECONDS + _MORE_SECONDS:
+                raise ClusterError(
+                    f"the connection of {self._endpoint.name} to {address} broke, and no message has come for {silence:.0f} "
+                    "s since: what was under way is lost; check the network between the two"
+                )
 
 
 def run_role(role: Role, endpoint: Endpoint, mailbox: Mailbox) -> None:

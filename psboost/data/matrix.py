@@ -21,6 +21,7 @@ from psboost.data.source import Source, check_parts
 from psboost.errors import DataError
 from psboost.kernels import cells as kernels
 
+MATRIX = "X"  # the name of a matrix that was given, in error messages
 PIECE_CELLS = 1 << 20
 _NPZ_ERRORS = (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
@@ -37,7 +38,7 @@ class _RowSource(Source):
         self.zero_as_missing = zero_as_missing
         self._n_rows = n_rows
         self._n_columns = n_columns
-        self._n_features = n_columns if n_features is None else int(n_features)
+        self.width = self._n_features = n_columns if n_features is None else n_features
         self._labels = None if labels is None else _checked_vector("labels", labels, name, n_rows)
         self._weights = None if weights is None else _checked_vector("weights", weights, name, n_rows)
         if self._weights is not None and (self._weights < 0).any():
@@ -70,7 +71,7 @@ class DenseSource(_RowSource):
     """The rows of a 2-d array of numbers."""
 
     def __init__(self, matrix, *args):
-        super().__init__("X", *matrix.shape, *args)
+        super().__init__(MATRIX, *matrix.shape, *args)
         self._matrix = matrix
 
     def split(self, span, n_parts):
@@ -225,10 +226,10 @@ def open_matrix(data, labels, weights, n_features, zero_as_missing) -> Source:
     """The source for a matrix in memory; see open_source."""
     if is_sparse(data):
         _check_shape(data.shape)
-        _check_numbers("X", data.dtype)
+        _check_numbers(MATRIX, data.dtype)
         csr = data.tocsr()
         parts = (csr.indptr, csr.indices, csr.data)
-        return CsrSource("X", *parts, csr.shape, labels, weights, n_features, zero_as_missing)
+        return CsrSource(MATRIX, *parts, csr.shape, labels, weights, n_features, zero_as_missing)
     if isinstance(data, np.ma.MaskedArray):
         raise DataError("X is a masked array: give X.filled(numpy.nan), where NaN stands for a missing value")
     try:
@@ -236,7 +237,12 @@ def open_matrix(data, labels, weights, n_features, zero_as_missing) -> Source:
     except ValueError as error:
         raise DataError(f"X is not a matrix: {error}; give rows of equal length") from error
     _check_shape(matrix.shape)
-    _check_numbers("X", matrix.dtype)
+    if matrix.dtype == object:  # as of a data frame whose columns have different types
+        try:
+            matrix = matrix.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"X holds objects that are not all numbers: {error}") from error
+    _check_numbers(MATRIX, matrix.dtype)
     return DenseSource(matrix, labels, weights, n_features, False if zero_as_missing is None else zero_as_missing)
 
 

@@ -38,6 +38,7 @@ class Source(ABC):
     name: str
     zero_as_missing: zeros.Rule | None
     is_seekable = True  # whether a part of the rows is read in a part of the time
+    width: int | None = None  # how many columns there are, where the data themselves say so
 
     @abstractmethod
     def _whole(self) -> tuple[int, int]:

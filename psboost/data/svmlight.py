@@ -25,6 +25,7 @@ from psboost.kernels.prepare import prepare
 CHUNK_BYTES = 8 << 20
 TAIL_BYTES = 1 << 14  # what is read at a time of a span's last line
 SHOWN = 40  # characters of a bad token that a message shows
+_GZIP = b"\x1f\x8b"  # its first bytes
 _MOST_FEATURES = 2**63 - 1  # as an int64 counts them
 
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
@@ -220,7 +221,9 @@ class SvmlightSource(Source):
         shown = token[: SHOWN + 1].decode("utf-8", "backslashreplace")
         shown = repr(shown if len(token) <= SHOWN else shown[:SHOWN] + "...")
         whole_line = text[line_begin : text.index(b"\n", wrong)].partition(b"#")[0]
-        if code in (kernels.BAD_LABEL, kernels.BAD_PAIR) and b"|" in whole_line:
+        if at == 0 and text[:2] == _GZIP:
+            complaint = "this is a gzip file: give it a name that ends with .gz"
+        elif code in (kernels.BAD_LABEL, kernels.BAD_PAIR) and b"|" in whole_line:
             complaint = "this looks like Vowpal Wabbit's format (it has a |): convert it to svmlight"
         elif code == kernels.BAD_LABEL and b"," in token:
             complaint = f"{shown} looks like several labels: a row has one label"

@@ -99,6 +99,7 @@ class Worker(Role):
             labels = self._labels(self._source, counts.span, counts)
         self.bytes_read += counts.bytes_read + sum(part.bytes_read for part in eval_counts)
         weights = _weights(counts)
+        of_text = eval_counts if self._source.width is None else []  # which does not say how many columns there are
         self.send(
             COORDINATOR,
             DescribeRows(
@@ -107,7 +108,7 @@ class Worker(Role):
                 features=pack_ascending(counts.features),
                 counts=pack_integers(counts.counts),
                 n_distinct=len(counts.features),
-                n_features=max([counts.n_features, *(part.n_features for part in eval_counts)]),
+                n_features=max(part.n_features for part in (counts, *of_text)),
                 max_weight=float(weights.max(initial=0.0)),
                 min_weight=float(weights.min(initial=np.inf, where=weights > 0)),
                 max_label=float(max(labels.max(initial=0), -float(labels.min(initial=0)))),

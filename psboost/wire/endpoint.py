@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from psboost.cores import may_have_urgent_threads
 from psboost.errors import ClusterError, ProtocolError
@@ -32,6 +33,7 @@ _ADVICE = {
     errno.ENAMETOOLONG: f"take a shorter folder: {zmq.IPC_PATH_MAX_LEN} bytes are the most for a path",
     errno.ENOENT: "make the folder first",
 }
+_ALONE = 3 * 1024  # sockets of one endpoint: three for each peer, as its connection is watched
 _RELEASE_SECONDS = 0.3  # sockets close in the background: an address may be free only a moment later
 
 
@@ -59,6 +61,8 @@ class Endpoint:
         self._ledger = ledger
         self._addresses: dict[str, str] = {}  # of each peer
         self._senders: dict[str, zmq.Socket] = {}  # for each address
+        self._monitors: dict[str, zmq.Socket] = {}  # of those to other processes
+        self._broken: dict[str, float] = {}  # when the connection to an address did
         self._listener: zmq.Socket | None = None
         self._patience: float | None = None  # the listener's timeout
         self._small: tuple[Message, Encoded] | None = None  # what was sent last, if its arrays are small
@@ -91,11 +95,14 @@ class Endpoint:
     def _sender_to(self, name: str, address: str) -> zmq.Socket:
         """The socket for `address`, made if there is none yet."""
         if address not in self._senders:
-            sender = self._socket(zmq.PUSH, address)
+            sender, place = self._socket(zmq.PUSH, address), self._neighbours.nearest(address)
             try:
-                sender.connect(self._neighbours.nearest(address))
+                if not place.startswith("inproc:"):
+                    with interrupts_wait():
+                        self._monitors[address] = sender.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+                sender.connect(place)
             except zmq.ZMQError as error:
-                sender.close()
+                self._close_sender(address, sender, 0)
                 raise ClusterError(f"{self.name} cannot connect to {name} at {address!r}: {error}") from error
             self._senders[address] = sender
         return self._senders[address]
@@ -163,10 +170,19 @@ class Endpoint:
             if timeout is not None and time.monotonic() - began >= timeout:
                 return None
 
+    def broken(self) -> dict[str, float]:
+        """When the connection to an address last broke (time.monotonic), if it did. It is made anew, but what was under way
+        is lost."""
+        for address, monitor in self._monitors.items():
+            while monitor.poll(0):
+                recv_monitor_message(monitor)
+                self._broken[address] = time.monotonic()
+        return self._broken
+
     def close(self, linger: float = 0) -> None:
         """Close all sockets, again if need be; what is not sent after `linger` seconds is given up."""
-        for sender in self._senders.values():
-            sender.close(round(1000 * linger))
+        for address, sender in self._senders.items():
+            self._close_sender(address, sender, linger)
         self._senders.clear()
         self._addresses.clear()
         if self._listener is not None:
@@ -175,6 +191,12 @@ class Endpoint:
             self._listener = None
         if self._alone:
             self._neighbours.close()
+
+    def _close_sender(self, address: str, sender: zmq.Socket, linger: float) -> None:
+        if address in self._monitors:
+            sender.disable_monitor()
+            self._monitors.pop(address).close(0)
+        sender.close(round(1000 * linger))
 
     def __enter__(self) -> "Endpoint":
         return self
@@ -208,7 +230,10 @@ class Endpoint:
 
     def _socket(self, kind: int, address: str) -> zmq.Socket:
         with interrupts_wait():  # the context would not know of one that was made when Ctrl-C came, and would wait for it
-            made = self._neighbours.context.socket(kind)
+            try:
+                made = self._neighbours.context.socket(kind)
+            except zmq.ZMQError as error:
+                raise ClusterError(f"{self.name} cannot have another socket: {error}; raise `ulimit -n`") from error
         made.setsockopt(zmq.LINGER, 0)
         # marks count messages, not bytes, and a full queue would block a sender: none
         made.setsockopt(zmq.SNDHWM, 0)
@@ -233,8 +258,7 @@ class Neighbours:
         if may_have_urgent_threads():  # what arrives has not to wait for a turn on a core that computes
             self.context.set(zmq.THREAD_SCHED_POLICY, os.SCHED_RR)
             self.context.set(zmq.THREAD_PRIORITY, 1)
-        if not alone:
-            self.context.set(zmq.MAX_SOCKETS, self.context.get(zmq.SOCKET_LIMIT))
+        self.context.set(zmq.MAX_SOCKETS, _ALONE if alone else self.context.get(zmq.SOCKET_LIMIT))
         self._doors: dict[str, str] = {}  # inproc://, by address
 
     def moved_in(self, address: str, listener: zmq.Socket) -> None:

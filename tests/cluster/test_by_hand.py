@@ -4,8 +4,9 @@ import os
 import random
 import signal
 import socket
+import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import msgpack
@@ -94,6 +95,71 @@ def test_roles_one_by_one_through_garbage_and_wrong_members(tmp_path, data, expe
     assert any("version 127 of the protocol" in line for line in lines)
     assert any("nonsense" in line for line in lines)
     assert server.stderr + first.stderr + last.stderr == ""
+
+
+class Proxy:
+    """Stands at 127.0.0.2 for what listens at the same port of 127.0.0.1."""
+
+    def __init__(self):
+        self._door, self._held, self._drops = socket.create_server(("127.0.0.2", 0)), [], False
+        self.port = self._door.getsockname()[1]
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+
+    def _accept(self):
+        with self._door, suppress(OSError):  # shut down
+            while True:
+                near, far = self._door.accept()[0], socket.socket()
+                if far.connect_ex(("127.0.0.1", self.port)):  # nobody listens any more
+                    near.close()
+                    far.close()
+                    continue
+                pair = near, far
+                self._held += pair
+                for ends in (pair, pair[::-1]):
+                    self._threads.append(threading.Thread(target=self._pass_on, args=ends))
+                    self._threads[-1].start()
+
+    def _pass_on(self, one, other):
+        with one, suppress(OSError):
+            while data := one.recv(1 << 16):
+                if not self._drops:
+                    other.sendall(data)
+            other.shutdown(socket.SHUT_RDWR)
+
+    def break_connections(self):
+        """All of them, and what is under way is lost; new ones can be made."""
+        self._drops = True
+        time.sleep(0.5)
+        self._shut_down(*self._held)
+        self._drops = False
+
+    def close(self):
+        self._shut_down(self._door, *self._held)
+        for thread in self._threads:
+            thread.join()
+
+    @staticmethod
+    def _shut_down(*sockets):
+        for one in sockets:
+            with suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_connection_that_breaks_ends_the_run_and_is_named(data, start):
+    with closing(Proxy()) as proxy:
+        coordinator = start(
+            "coordinator", "--rendezvous", "127.0.0.1:0", data, "--model", "m.json", *FEW[2:], *NO_END, patch=SHORT_SILENCE
+        )
+        address = rendezvous_of(coordinator)
+        at = f"127.0.0.1:{proxy.port}"
+        server = start("server", "--rendezvous", address, "--bind", at, "--announce", "127.0.0.2", patch=SHORT_SILENCE)
+        workers = [start("worker", "--rendezvous", address, patch=SHORT_SILENCE) for _ in range(2)]
+        coordinator.wait_for("[0]")
+        proxy.break_connections()
+        assert [one.end(60) for one in (coordinator, server, *workers)] == [1, 1, 1, 1]
+    said = f"to tcp://127.0.0.2:{proxy.port} broke, and no message has come for"
+    assert all(said in one.stderr and "Traceback" not in one.stderr for one in (coordinator, server, *workers)), coordinator
 
 
 def test_members_may_come_first_and_a_late_one_is_told(tmp_path, data, start):

@@ -312,7 +312,7 @@ def test_infinite_values(value, kind, monkeypatch):
         (X.astype(complex), "X holds values of type complex128"),
         (sparse.csr_array(np.nan_to_num(X)).astype(complex), "X holds values of type complex128"),
         (np.array([["a", "b"]]), "X holds values of type <U1"),
-        (X.astype(object), "X holds values of type object"),
+        (np.array([["a", 1.0]], object), "X holds objects that are not all numbers"),
         ([[1, 2], [3]], "X is not a matrix"),
         (np.ma.masked_invalid(X), "X is a masked array"),
     ],
