@@ -23,12 +23,6 @@ The rooms, in the order of their imports, each downward only (pyproject.toml: im
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
-
-try:
-    __version__ = version("psboost")
-except PackageNotFoundError:  # run from a source tree that is not installed
-    __version__ = "0"
 
 _HOMES = {
     "train": "psboost.training",
@@ -52,9 +46,20 @@ def __getattr__(name: str):
     """Public names, imported when they are first used, so that `import psboost` is instant."""
     if name == "lab":
         return import_module("psboost.lab")
+    if name == "__version__":
+        return _version()
     if name not in _HOMES:
         raise AttributeError(f"module 'psboost' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("psboost")
+    except PackageNotFoundError:  # run from a source tree that is not installed
+        return "0"
 
 
 def __dir__() -> list[str]:

@@ -19,7 +19,7 @@ class Progress:
         self._live = sys.stderr.isatty() and not quiet
         self._bar = None
         self._announced = False
-        self._begin = self._last = time.monotonic()
+        self._last = time.monotonic()
         self._n_done = 0
 
     def __enter__(self) -> "Progress":

@@ -1,4 +1,4 @@
-"""Knows steps, rounding and exact sums (D1); does not know trees or messages.
+"""Knows steps, rounding and exact sums; does not know trees or messages.
 
 All steps are powers of two, so scaling is exact and only the rounding to an integer loses anything. Integer sums
 are the same in any order, which is what makes the model the same on every grid.
@@ -81,7 +81,7 @@ def least_units(min_child_weight: float, step: float) -> int:
 
 
 def least_rows(min_child_weight: float, bounds: Bounds, steps: Steps) -> int:
-    """A feature stored in fewer rows than this can never be split (D3), however the gradients are rounded."""
+    """A feature stored in fewer rows than this can never be split, however the gradients are rounded."""
     if bounds.hess <= 0:
         return 1
     return max(1, math.ceil(min(min_child_weight / (bounds.hess + steps.hess), _UNREACHABLE)))

@@ -1,6 +1,6 @@
 """Knows trees, what they predict and when a model is sound; does not know how it was grown or saved.
 
-A forest's rule for zeros (DESIGN.md, D9) is `zero_as_missing`:
+A forest's rule for zeros is `zero_as_missing`:
 
     True        a cell that is not stored, a stored 0 and NaN are all missing
     False       a cell that is not stored is 0.0, a number like others; NaN is missing

@@ -69,7 +69,7 @@ def grown_tree(
 def feature_range(
     ids: np.ndarray, shards: np.ndarray, locals_: np.ndarray, cut_points: CutPoints, zero_as_missing: zeros.Rule
 ) -> FeatureRange:
-    """The bins of features side by side, and where each one's zeros and missing values fall (D9)."""
+    """The bins of features side by side, and where each one's zeros and missing values fall."""
     default_bins = np.full((len(ids), 2), -1, np.int32)
     if not zeros.unstored_is_missing(zero_as_missing):
         default_bins[:, 0] = bins_of(cut_points, 0.0)

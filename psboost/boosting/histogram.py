@@ -81,7 +81,7 @@ class Total(NamedTuple):
     @property
     def needs_pairs(self) -> bool:
         """Whether the sum of some of the rows may be too wide to be packed."""
-        return self.size < 0 or self.size >= kernels.GRADS_FIT or self.hess >= kernels.HESSES_FIT
+        return open_nodes.needs_pairs(self.size, self.hess)
 
 
 class Sums(ABC):

@@ -1,4 +1,4 @@
-"""Knows which features may still be split in the open nodes of a level (D3); does not know their histograms or messages."""
+"""Knows which features may still be split in the open nodes of a level; does not know their histograms or messages."""
 
 from dataclasses import dataclass
 from itertools import accumulate

@@ -35,6 +35,11 @@ NOT_HERE = {
     "booster": "psboost always grows trees (XGBoost's booster='gbtree'); leave it out",
     "device": "psboost runs on CPUs only; leave it out",
     "verbosity": "psboost.train prints nothing, pass callbacks=; on the command line there is --quiet",
+    "subsample": "every tree is grown on all rows; leave it out",
+    "colsample_bytree": "every tree is grown on all features; leave it out",
+    "scale_pos_weight": "give sample_weight= to psboost.train, or weights in an .npz",
+    "max_delta_step": "leaf values are not bounded; leave it out",
+    "early_stopping_rounds": "a callback that returns True ends the training",
     "missing": "NaN is always missing, and zero_as_missing says whether zeros are",
 }
 

@@ -17,7 +17,7 @@ from psboost.kernels.lanes import LANES, WORDS
 
 MASK_BYTES = 1 << 22  # how much of its bitvectors partial_exits holds at a time
 CACHE_BYTES = 1 << 18  # walked rows are laid out in pieces of this size, to stay in a core's cache
-STEPS_OF_TREE, STEPS_OF_NODE = 30.0, 1.0  # of a walk take as long as a tree, and a node of it, of a block
+STEPS_OF_TREE, STEPS_OF_NODE = 30.0, 1.0  # of a walk, in the time that a block takes for a tree, and for a node of it
 MOST_FEATURES = 1 << 16  # of which a block holds the cells of all its rows, 1 KiB a feature
 TABLE_SHARE = 4  # a table holds at most so many columns for each of the forest's own features
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)

@@ -50,14 +50,20 @@ class Listener:
         """`describe` makes of a peer's name what an error calls it; `patience`: seconds until it is first heard."""
         self._heard = dict.fromkeys(peers, time.monotonic())
         self._patience = dict.fromkeys(peers, patience)
+        self._known: set[str] = set()
         self._describe = describe
         self._bytes_sent: dict[str, int] = {}
         self._seconds: dict[str, dict[str, float]] = {}
 
     def heard(self, peer: str) -> None:
         if peer in self._heard:
+            self._known.add(peer)
             self._heard[peer] = time.monotonic()
             self._patience[peer] = SILENCE_SECONDS
+
+    def has_heard(self, peer: str) -> bool:
+        """Whether the peer was ever heard."""
+        return peer in self._known
 
     def note(self, peer: str, beat: Beat) -> None:
         self._bytes_sent[peer] = beat.bytes_sent

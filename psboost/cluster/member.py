@@ -1,6 +1,9 @@
 """A server's or worker's side of a run in several processes: joining, serving, leaving; does not know trees."""
 
+import logging
+import math
 import os
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -15,7 +18,10 @@ from psboost.wire.endpoint import Endpoint, Neighbours
 from psboost.wire.ledger import Ledger
 from psboost.wire.messages import AssignRoles, Join, Message
 
+_PATIENT_SECONDS = 10.0  # before a member says that it waits
 REPLY_SECONDS = 600.0  # how long a member waits for a coordinator that has not said anything
+
+log = logging.getLogger("psboost")
 
 
 def run_member(
@@ -52,7 +58,7 @@ def run_member(
         try:
             endpoint.send(COORDINATOR, Join(role=role, address=address, rank=rank, process=os.getpid()))
             listener = Listener([COORDINATOR], lambda name: f"the {name} at {rendezvous}", REPLY_SECONDS)
-            run, assigned, early = _await_assignment(endpoint, listener)
+            run, assigned, early = _await_assignment(endpoint, listener, rendezvous)
             endpoint.rename(assigned.name, run)
             for name, peer in assigned.addresses.items():
                 endpoint.connect(name, peer)
@@ -70,11 +76,21 @@ def run_member(
 
 
 def _await_assignment(
-    endpoint: Endpoint, listener: Listener
+    endpoint: Endpoint, listener: Listener, rendezvous: str
 ) -> tuple[int, AssignRoles, list[tuple[Envelope, Message]]]:
-    """The run's number, what it assigns, and messages of peers that were assigned earlier and began at once."""
+    """The run's number, what it assigns, and messages of peers that were assigned earlier and began at once. Says so if
+    nobody is at the rendezvous for long."""
     early: list[tuple[Envelope, Message]] = []
-    mailbox = Mailbox(endpoint, listener.check, listener)
+    say_at = time.monotonic() + _PATIENT_SECONDS
+
+    def check() -> None:
+        nonlocal say_at
+        listener.check()
+        if time.monotonic() > say_at and not listener.has_heard(COORDINATOR):
+            log.warning("psboost: %s waits for a coordinator at %s, where none answers", endpoint.name, rendezvous)
+            say_at = math.inf
+
+    mailbox = Mailbox(endpoint, check, listener)
     while True:
         envelope, message = mailbox.next()
         if isinstance(message, AssignRoles):

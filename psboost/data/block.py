@@ -59,14 +59,11 @@ class Block(ABC):
     bin_offsets  int32 (n_features + 1): bins of feature f are bin_offsets[f] .. bin_offsets[f+1]: first the numeric
                  ones, then, where training rows hold NaN, the missing bin
     n_cuts       int32 (n_features): numeric bins
-    zero_bin     int32 (n_features): the bin, counted within the feature, of 0.0 where a cell that is not stored is 0;
-                 -1 where it is missing, and for features without bins
     """
 
     n_rows: int
     bin_offsets: np.ndarray
     n_cuts: np.ndarray
-    zero_bin: np.ndarray
 
     @property
     def n_features(self) -> int:
@@ -80,8 +77,8 @@ class Block(ABC):
     def clear_bits(
         self, splits: np.ndarray, shard: int, first: int, rows: slice, members: Members, bits: np.ndarray
     ) -> None:
-        """Clears the bits of those of `rows`, the chunk that `members` are of, in whole words, that leave the default
-        children of their nodes by those of `splits` that are by the block's features.
+        """Clears the bit of each row of the chunk `rows`, in whole words, which `members` are of, that leaves its node's
+        default child by one of those of `splits` that are by the block's features.
 
         splits  int32 (n, N_SPLIT): kernels.splits
         first   the block's first feature among those of the feature shard
@@ -156,19 +153,21 @@ def build_block(
     n_known = len(cut_points.offsets) - 1
     if begin + n_known > columns.n_features:
         raise DataError(f"cut points of {n_known} features for a block of {columns.n_features - begin} features")
-    is_missing = zeros.unstored_is_missing(zero_as_missing)
     shared = {
         "n_rows": columns.n_rows,
         "bin_offsets": bin_offsets_of(cut_points),
         "n_cuts": np.diff(cut_points.offsets).astype(np.int32),
-        "zero_bin": np.full(n_known, -1, np.int32) if is_missing else bins_of(cut_points, 0.0),
     }
     pieces = _pieces(columns, cut_points, begin)
     if dense is None:
         few_bins = np.diff(shared["bin_offsets"]).max(initial=0) < MAX_CELL
         dense = few_bins and columns.n_stored(begin, begin + n_known) > DENSE_FILL * columns.n_rows * n_known
     keep_nan = zeros.keeps_nan(zero_as_missing)
-    return _dense_block(pieces, keep_nan, shared) if dense else _sparse_block(pieces, keep_nan, shared, overwrite)
+    if not dense:
+        return _sparse_block(pieces, keep_nan, shared, overwrite)
+    is_missing = zeros.unstored_is_missing(zero_as_missing)
+    zero_bins = np.full(n_known, -1, np.int32) if is_missing else bins_of(cut_points, 0.0)
+    return _dense_block(pieces, keep_nan, zero_bins, shared)
 
 
 def _pieces(columns: AnyColumns, cut_points: CutPoints, first: int) -> Iterator[tuple[int, Columns, CutPoints]]:
@@ -273,13 +272,16 @@ def tilings_of(
     return tuple(made)
 
 
-def _dense_block(pieces: Iterator[tuple[int, Columns, CutPoints]], keep_nan: bool, shared: dict) -> DenseBlock:
+def _dense_block(
+    pieces: Iterator[tuple[int, Columns, CutPoints]], keep_nan: bool, zero_bins: np.ndarray, shared: dict
+) -> DenseBlock:
+    """zero_bins: of each feature, the bin, counted within it, of cells that are not stored; -1 where they have none."""
     n_rows, bin_offsets = shared["n_rows"], shared["bin_offsets"]
     columns, stride = np.empty((len(bin_offsets) - 1, n_rows), np.uint8), 1
     for first, part, points in pieces:
         of_part, counts = bin_offsets_of(points), np.empty(len(points.has_missing), np.int64)
-        n_bins, zero_bins = np.diff(of_part), shared["zero_bin"][first : first + len(counts)]
-        blanks = np.where((n_bins == 1 + np.iinfo(np.uint8).max) & (zero_bins >= 0), zero_bins, n_bins)
+        n_bins, of_zeros = np.diff(of_part), zero_bins[first : first + len(counts)]
+        blanks = np.where((n_bins == 1 + np.iinfo(np.uint8).max) & (of_zeros >= 0), of_zeros, n_bins)
         values = np.ascontiguousarray(part.values)
         held = part.offsets, part.rows, values, points.offsets, points.cuts, of_part, keep_nan, blanks, first
         dense_kernels.fill_columns(*held, columns, counts)

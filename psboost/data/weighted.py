@@ -12,10 +12,11 @@ a feature's values weigh, a summary says of each value that it kept
                                              before          0  2  1
                                              after           2  1  0
 
-so that what is less than a value weighs at least `before` up to it and `weight` below it; and what is less or equal at most
-`weight` up to it and `after` below it. The two differ by at most eps W between kept values. What several summaries say of a
-value just adds up: the merged one's eps is the greatest of theirs, whatever the order, and nothing is lost. Pruned to n + 1
-values it grows by 1 / n. All numbers are integers; so equal summaries are equal to the byte.
+So what is less than v weighs at least the sum of `before` of kept values <= v and of `weight` of those < v; and what is at
+most v weighs at most the sum of `weight` of kept values <= v and of `after` of those < v. The two differ by at most eps W
+between kept values. What several summaries say of a value just adds up: the merged one's eps is the greatest of theirs,
+whatever the order, and nothing is lost. Pruned to n + 1 values it grows by 1 / n. All numbers are integers; so equal
+summaries are equal to the byte.
 """
 
 from dataclasses import dataclass

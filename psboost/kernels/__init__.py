@@ -10,13 +10,16 @@ import os
 import platform
 import sys
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
+
+import numba
+import numpy
 
 
 def _cache_folder() -> Path:
     """The folder for this exact set of kernels, made if it is not there; a temporary one if no home is writable."""
-    digest = hashlib.sha256(f"{version('numba')} {version('numpy')} {sys.implementation.cache_tag}".encode() + _processor())
+    versions = f"{numba.__version__} {numpy.__version__} {sys.implementation.cache_tag}"
+    digest = hashlib.sha256(versions.encode() + _processor())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(f"{source.resolve()} {source.stat().st_mtime_ns}".encode() + source.read_bytes())
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

@@ -24,7 +24,7 @@ from psboost.kernels.packing import CORRUPT, get_bits, mask_of, put_bits
 from psboost.kernels.prefetch import load_word
 from psboost.kernels.words import bit_length
 
-N_CLASSES = 65
+N_CLASSES = 33  # of values below 2^32
 LONGEST_WORD = 10  # bits; a table of all words has to stay small
 N_WORDS = 1 << LONGEST_WORD
 N_PARTS, LEAST_IN_PARTS = 4, 2048
@@ -90,13 +90,6 @@ def find_words(lengths, words):
         if following > 1 << length:
             return False
     return True
-
-
-@kernel(void(IN[uint64], OUT[int64]))
-def count_classes(values, counts):
-    """`counts` (OUT, zeros, N_CLASSES): how many of `values` are of each class."""
-    for k in range(np.uint64(len(values))):
-        counts[np.uint64(bit_length(values[k]))] += 1
 
 
 @kernel(int64(IN[int64], OUT[int64]))
@@ -177,33 +170,6 @@ def put_code(words, position, held, code):
     return put_bits(words, position, held, code >> _7, code & np.uint64(127))
 
 
-@kernel(uint64(IN[uint64], IN[int64], uint64, OUT[uint64]))
-def pack_classes(values, lengths, position, words):
-    """The position after `values`, packed into `words` (OUT) from `position` on, which is a whole byte.
-
-    `lengths` are measure_classes', and no more bits are written than it says. The word at `position` must hold zeros from
-    there on, and the word after the last one is cleared.
-    """
-    first = position = pack_lengths(lengths, len(values), position, words)
-    codes = np.zeros(N_CLASSES, np.uint64)
-    find_words(lengths, codes)
-    for part in range(n_parts_of(len(values))):
-        begin, end = part_of(part, len(values))
-        before, held = position, words[position >> _6]
-        for k in range(begin, end):
-            length = bit_length(values[k])
-            n_low, width = length - np.uint64(length != _0), np.uint64(lengths[length])
-            low = values[k] & mask_of(n_low)
-            if n_low + width <= _64:
-                position, held = put_bits(words, position, held, low << width | codes[length], n_low + width)
-            else:
-                position, held = put_bits(words, position, held, codes[length], width)
-                position, held = put_bits(words, position, held, low, n_low)
-        words[position >> _6] = held
-        position = end_part(part, len(values), first, before, position, words)
-    return position
-
-
 @inline
 def _meaning(length, width):
     """Of a value of this class: its low bits : 8, these and its word's : 8, its word's : 8, whether its highest bit is 1."""
@@ -220,26 +186,20 @@ def _value(meaning, low):
 
 @inline
 def _next_value(held, meanings, position):
-    """A value of 57 bits or less, which are surely there in eight bytes of `held` from a whole one on; where the one after
-    it begins; and its meaning, 0 if no word begins so."""
+    """A value, which with its word has 41 bits at most, as are surely there in eight bytes of `held` from a whole one on;
+    where the one after it begins; and its meaning, 0 if no word begins so."""
     bits = load_word(held, position >> _3) >> (position & _7)
     meaning = np.uint64(meanings[bits & np.uint64(N_WORDS - 1)])
     return _value(meaning, bits >> (meaning >> _16 & _63)), position + (meaning >> _8 & _255), meaning
 
 
 @inline
-def _unpack_part(words, held, meanings, position, end_position, begin, end, wide, values):
-    """values[begin:end] (OUT) from `position` on; returns the position after them, CORRUPT if that is past end_position.
-
-    wide  whether a value may take more than 57 bits
-    """
+def _unpack_part(held, meanings, position, end_position, begin, end, values):
+    """values[begin:end] (OUT) from `position` on; returns the position after them, CORRUPT if that is past end_position."""
     for k in range(begin, end):
-        start = position
         values[k], position, meaning = _next_value(held, meanings, position)
         if position > end_position or meaning == _0:
             return CORRUPT
-        if wide:
-            values[k] = _value(meaning, get_bits(words, start + (meaning >> _16 & _63), _ALL))
     return position
 
 
@@ -273,12 +233,10 @@ def unpack_classes(words, position, end_position, values):
     if n_classes > np.uint64(N_CLASSES) or n_classes * _4 > end_position - position:
         return CORRUPT
     lengths, codes = np.zeros(N_CLASSES, np.int64), np.zeros(N_CLASSES, np.uint64)
-    wide = False
     for i in range(n_classes):
         lengths[i] = get_bits(words, position, _15)
         if lengths[i] > LONGEST_WORD:
             return CORRUPT
-        wide |= np.int64(i) + lengths[i] > 57
         position += _4
     position = (position + _7) & ~_7
     if position > end_position or not find_words(lengths, codes):
@@ -305,14 +263,13 @@ def unpack_classes(words, position, end_position, values):
         ends[-1] = end_position
         if positions[-1] > end_position:
             return CORRUPT
-        if not wide:
-            begin, end = part_of(N_PARTS - 1, n_values)
-            n_together = end - begin
-            if not _unpack_together(held, meanings, positions, ends, n_together, values):
-                return CORRUPT
+        begin, end = part_of(N_PARTS - 1, n_values)
+        n_together = end - begin
+        if not _unpack_together(held, meanings, positions, ends, n_together, values):
+            return CORRUPT
     for part in range(n_parts):
         begin, end = part_of(part, n_values)
-        position = _unpack_part(words, held, meanings, positions[part], ends[part], begin + n_together, end, wide, values)
+        position = _unpack_part(held, meanings, positions[part], ends[part], begin + n_together, end, values)
         position = (position + _7) & ~_7 if position != CORRUPT else CORRUPT
         if position > ends[part] or (position < ends[part] < end_position):
             return CORRUPT

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from psboost.kernels.ascending import first_from
 from psboost.kernels.cells import does_count
 from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, int64, kernel, uint64, void
 from psboost.kernels.fills import fill
@@ -121,14 +122,7 @@ def append_columns(offsets, rows, values, first_row, cursors, out_rows, out_valu
 def prefix_ends(offsets, rows, n_count_rows, ends):
     """ends[f]: where those of column f's entries end whose rows are below n_count_rows (binary search)."""
     for f in range(len(offsets) - 1):
-        begin, end = offsets[f], offsets[f + 1]
-        while begin < end:
-            middle = (begin + end) >> 1
-            if rows[middle] < n_count_rows:
-                begin = middle + 1
-            else:
-                end = middle
-        ends[f] = begin
+        ends[f] = first_from(n_count_rows, rows, offsets[f], offsets[f + 1])
 
 
 @inline

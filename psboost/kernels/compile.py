@@ -67,12 +67,12 @@ class Kernel(CPUDispatcher):
         self._places.add(place)
         super().__init__(function, targetoptions=_OPTIONS, pipeline_class=_KernelCompiler)
         self._declared = declared
-        self._cache = _Cache(function)
 
     def load(self) -> None:
         """Has it ready to be called."""
         with global_compiler_lock, interrupts_wait():
             if self._can_compile:  # no other thread was quicker
+                self._cache = _Cache(self.py_func)
                 for kernel in _called_by(self.py_func):
                     kernel.load()
                 for signature in self._declared:

@@ -101,7 +101,7 @@ def interleave(columns, cells):
 
 @inline
 def _add_pairs(cells, n_features, bin_offsets, rows, begin, end, packed, acc):
-    """The same straight into pairs, for values too wide to be added while packed."""
+    """`build_dense` straight into pairs, for values too wide to be added while packed."""
     for i in range(begin, end):
         row = uint64(rows[i])
         grad, hess = grad_and_hess(packed, row)

@@ -291,7 +291,7 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, can
     node          the node's histogram; pairs: whether its sums are
     bin_offsets   int32 (n_features + 1)
     default_bins  int32 (n_features, 2 as pairs): the bin in the feature of value zero, or -1 if an unstored
-                  cell is missing (D9); and the bin in the feature that holds NaN, or -1
+                  cell is missing; and the bin in the feature that holds NaN, or -1
     ids           int64: user number of a feature
     node_sums     int64: sum_grad, sum_hess of all rows, least sum_hess of a child
     candidates    int64 (N_FIELDS, BATCH + 1 + most bins of a feature): spare room  # OUT

@@ -126,7 +126,7 @@ def _take_features(bin_offsets, begin_feature, end_feature, acc, first, pairs, l
 
 @kernel(int64(IN[int32], IN[int64], boolean, int64, NODE_HISTOGRAM))
 def take(bin_offsets, acc, pairs, least, node):
-    """Writes to `node` what is present of all features whose hesses come to `least` (D3); returns how many features."""
+    """Writes to `node` what is present of all features whose hesses come to `least`; returns how many features."""
     state = np.zeros(_N_STATE, np.int64)
     node.starts[0] = 0
     _take_features(bin_offsets, 0, len(bin_offsets) - 1, acc, 0, pairs, least, node, state)

@@ -2,7 +2,7 @@
 gains or messages.
 
     memory    a NodeHistogram whose arrays hold those of all nodes
-    used      int64 (3): how many features, bins and slots of it are; a node takes one feature more than it has
+    used      int64 (3): how many of its features, bins and slots are taken; a node takes one feature more than it has
     nodes     int64 (n, N_FIELDS), a row for each; below the root two for each split of the level before, left and right
     features, offsets   int32 and int64: which features lived in the parents, list after list: list k is of the two
               children of split k, or of the root
@@ -89,7 +89,7 @@ def add_sums(memory, used, parents, built_left, k, acc, total, least, nodes):
 
     built_left  of each split, whether it is the left child whose sums are given
     acc, total  that child's sums of all bins (in pairs if these of its total may be wide), and what its rows come to
-    least       features whose hesses do not come to it are left out (D3)
+    least       features whose hesses do not come to it are left out
     returns     k + 1; k if the memory is too small, and nothing was done; MISFIT for sums that are not the parent's
     """
     parent, left = parents[k], int64(built_left[k] != 0)

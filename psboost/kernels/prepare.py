@@ -17,8 +17,8 @@ from psboost.kernels import CACHE_FOLDER
 # A module comes some time after those whose kernels its own call: what two processes want at once, both compile.
 JOBS = {
     "train": (
-        "histograms", "node_histograms", "summaries", "gains", "binning", "open_nodes", "dense", "packing", "tiles",
-        "node_builds", "dense_builds", "columns", "members", "routing", "cells", "gradients", "dealing", "links", "trees",
+        "histograms", "node_histograms", "summaries", "gains", "binning", "open_nodes", "routing", "dense", "packing",
+        "tiles", "node_builds", "dense_builds", "columns", "members", "cells", "gradients", "dealing", "links", "trees",
         "row_gradients", "bundles", "splits", "arrivals",
     ),
     "send": ("twins", "classes", "pairs", "bitvectors", "chunks", "histogram_streams"),

@@ -1,7 +1,7 @@
 """Knows which rows leave the default children of their nodes, as bits; does not know splits' gains or messages.
 
 A bitvector holds one bit for each row of a row shard, bit r % 64 of word r // 64; 1: the row goes to its node's default
-child, 0: a stored value sends it to the other one (QuickScorer, default first: D5).
+child, 0: a stored value sends it to the other one (QuickScorer, default first).
 
 Which rows have a bin is in postings and, of frequent bins, in bitmaps too (O'Neil, "Model 204 Architecture and Performance",
 1987), which say so of 64 rows at once, or of any one:
@@ -24,7 +24,7 @@ _SCANNED = 64  # so many rows of a bin are gone through sooner than searched
 _ASKED, _ROWS_PER_LINE = 1024, 16  # so many rows of a bin are asked for ahead, a cache line at a time
 _FEW_BINS = 24  # and so many bins of a row
 _PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)  # rows: a node's are far apart
-# So many rows of a bin are gone through in the time that one row's bins take, few or more; and to go on to another bin.
+# To go through one row's few bins, one row's many bins, and on to another bin, takes as long as so many rows of a bin do.
 _POSTED, _POSTED_LONG, _A_BIN = 32, 96, 16
 _0, _1, _2, _4, _6, _63 = (uint64(k) for k in (0, 1, 2, 4, 6, 63))
 

@@ -161,8 +161,9 @@ def add_scores(
     conditions,  # OUT: scratch, rows of bits: the usual ones
     reached,     # OUT: scratch, rows of bits of a tree's nodes and leaves and 7 more; the first one all ones
     planes, sums,  # OUT: scratch: NUMBER_BITS rows of bits; LANES sums
-    margins,     # OUT: each row's leaf values are added, tree by tree
+    margins,     # OUT
 ):  # fmt: skip
+    """Adds each tree's leaf value to the margins of CSR rows, LANES rows at a time, tree by tree."""
     direct = len(places) > 0
     beyond, nowhere = uint64(len(places) - 1), uint64(len(condition_begin) - 1)
     for begin in range(0, len(margins), LANES):

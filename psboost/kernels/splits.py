@@ -15,7 +15,7 @@ NODE, UNSTORED_LEFT, BUILD_LEFT, N_SPLIT = 0, 5, 6, 7
 @kernel(void(IN2[int64], IN[float64], OUT2[int64], OUT[float64]))
 def keep_better(proposals, gains, best, best_gains):
     """Puts each proposal in the place of the one in `best` (OUT) if it is better: greater gain, lower feature, lower bin,
-    missing right (D1)."""
+    missing right."""
     for i in range(len(gains)):
         better, ties = gains[i] > best_gains[i], gains[i] == best_gains[i]
         for column in (FEATURE, BIN, DEFAULT_LEFT):

@@ -118,7 +118,7 @@ class Dealing:
     features         for each feature shard, int64: user numbers in internal order, range by range, popular ones first
     range_offsets    for each feature shard, int64 (n_ranges + 1): its ranges (Job.shares_of_ranges)
     values_of_feature_shards  int64 (C): stored values;  bins_of_servers  int64 (S): bins, at most
-    min_rows         features stored in fewer rows are nobody's: they can never be split (D3)
+    min_rows         features stored in fewer rows are nobody's: they can never be split
     cut_points       of each feature shard, if a bin mapper was given
     zero_as_missing, grad_bits  the training's rule for zeros, and bits of a row's grad and hess
     ranges_of_servers  for each server, (feature shard, number in it) of each of its ranges
@@ -137,7 +137,7 @@ class Dealing:
 
     @staticmethod
     def of(stock: Stock, job: Job, given: BinMapper | None) -> "Dealing":
-        """Deals to shards by stored values and bins, and within a shard to servers by bins, the most popular first (D4).
+        """Deals to shards by stored values and bins, and within a shard to servers by bins, the most popular first.
 
         Of one-hot data, whole categories are dealt: a row has the same number of values in each shard, or one less, and not
         now 3 and now 12, so that rows of bins are short everywhere (kernels.row_bins): on avazu-shaped data, half as long.

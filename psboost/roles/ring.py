@@ -3,10 +3,10 @@
 Worker r sends to worker r + 1 alone, R - 1 times for each of the two, whatever R is; every worker sends (R - 1) / R of all
 chunks in each. So R workers send as many bytes in all as for a sum at one place, and nobody sends more than the others.
 
-    reduce_scatter, R = 3    hop 0         hop 1         then it has
-    worker 0 sends           chunk 2       chunk 1 + 1   chunk 0, summed over all
-    worker 1 sends           chunk 0       chunk 2 + 2   chunk 1
-    worker 2 sends           chunk 1       chunk 0 + 0   chunk 2
+    reduce_scatter, R = 3    hop 0         hop 1                then it has
+    worker 0 sends           its chunk 2   chunk 1 of 2 and 0   chunk 0, summed over all
+    worker 1 sends           its chunk 0   chunk 2 of 0 and 1   chunk 1
+    worker 2 sends           its chunk 1   chunk 0 of 1 and 2   chunk 2
 """
 
 from dataclasses import dataclass

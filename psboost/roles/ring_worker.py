@@ -135,7 +135,7 @@ class RingWorker(Worker):
         return rows.totals[:, :2].astype(np.float64)
 
     def _sum_present(self, level: int, positions: np.ndarray) -> np.ndarray:
-        """The same in the present bins of features that may still be split (D3), which all workers know alike; at these
+        """The same in the present bins of features that may still be split, which all workers know alike; at these
         positions among the open nodes."""
         edges = [0, *(part.end for part in self._parts)]
         shares = [

@@ -1,7 +1,7 @@
 """Knows every message of the protocol, each with its addressee; does not know how it becomes bytes.
 
-A message is a frozen dataclass. Scalars, strings and small dicts travel in its header; every numpy array travels as
-one frame of its own, and so does each array of a `tuple[np.ndarray, ...]`. `tree` and `level` say which step of the
+A message is a frozen dataclass. Scalars, strings, small dicts and small arrays travel in its header, each large array as a
+frame of its own (wire/codec.py). `tree` and `level` say which step of the
 training a message belongs to (-1: before the first tree, or the tree's end), so what comes late is recognised.
 """
 
@@ -175,7 +175,7 @@ class DealRanges(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class PushSketches(Message):
-    """worker -> server (ring: every other worker), once: the values of the receiver's features, summarised (D8).
+    """worker -> server (ring: every other worker), once: the values of the receiver's features, summarised.
 
     `sketches`: of each range of the sender's shard that a server owns, one after another; in a ring of all that the receiver
     owns together. With sketch_every again before every so-many-th tree (`tree`), its rows weighed by their hessians.
@@ -243,7 +243,7 @@ class ProposeSplits(Message):
     One entry for each open node, in order of node number: `gains` (float64; -inf: no split) and `fields` (int64, n x 9):
     feature (user number), feature shard, the feature's number in it, bin (in the feature), default_left, sum_grad and
     sum_hess of the left child, and of the node (kernels/splits.py). `living` holds, for each range of the sender, one packed
-    bit for each feature that lived in the node's parent (wire/packing.py, pack_living): 1 if it lives on in the node (D3).
+    bit for each feature that lived in the node's parent (wire/packing.py, pack_living): 1 if it lives on in the node.
     """
 
     gains: np.ndarray
@@ -283,7 +283,7 @@ class PushBitvectors(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class PushLeafSums(Message):
-    """worker (r, 0) -> coordinator, once a tree: sums of grad and hess of each leaf at full precision (D1).
+    """worker (r, 0) -> coordinator, once a tree: sums of grad and hess of each leaf at full precision.
 
     `sums` (int64, n_leaves x 2), leaves in order of node number. With tree = -1: all rows at margin 0, for base_score.
     """

@@ -9,7 +9,6 @@ from collections.abc import Callable
 import numpy as np
 
 from psboost.errors import ProtocolError
-from psboost.kernels import classes
 from psboost.kernels import packing as kernels
 
 
@@ -18,20 +17,13 @@ def most_words(*lengths: int) -> int:
     return sum([71 * length + 32 * (length // kernels.BLOCK + 1) for length in lengths]) // 64 + 2
 
 
-def pack_streams(*streams: np.ndarray, by_class: np.ndarray | None = None) -> np.ndarray:
-    """The uint64 streams as bytes (uint8), each one in blocks of its own; `by_class`: one more, see kernels.classes."""
-    n_words = most_words(*map(len, streams))
-    if by_class is not None:
-        counts, lengths = np.zeros(classes.N_CLASSES, np.int64), np.empty(classes.N_CLASSES, np.int64)
-        classes.count_classes(by_class, counts)
-        n_words += classes.measure_classes(counts, lengths) // 64 + 1
-    words = np.empty(n_words, np.uint64)
+def pack_streams(*streams: np.ndarray) -> np.ndarray:
+    """The uint64 streams as bytes (uint8), each one in blocks of its own."""
+    words = np.empty(most_words(*map(len, streams)), np.uint64)
     words[0] = 0
     position = 0
     for values in streams:
         position = kernels.pack_blocks(values, np.uint64(position), words)
-    if by_class is not None:
-        position = classes.pack_classes(by_class, lengths, np.uint64(position), words)
     return words.view(np.uint8)[: int(position) // 8].copy()
 
 
@@ -56,17 +48,8 @@ class StreamReader:
         # a block is a byte at least: this bounds what a corrupt count can make us allocate
         if not 0 <= n_values <= kernels.BLOCK * (int(self.n_bits) // 8):
             raise self.corrupt(f"{n_values} values in {int(self.n_bits) // 8} bytes")
-        return self._unpack(kernels.unpack_blocks, n_values)
-
-    def take_by_class(self, n_values: int) -> np.ndarray:
-        """The stream that was packed by class."""
-        if n_values > int(self.n_bits):  # a value is a bit at least
-            raise self.corrupt(f"{n_values} values in {int(self.n_bits) // 8} bytes")
-        return self._unpack(classes.unpack_classes, n_values)
-
-    def _unpack(self, unpack, n_values: int) -> np.ndarray:
         values = np.empty(n_values, np.uint64)
-        position = unpack(self.words, self.position, self.n_bits, values)
+        position = kernels.unpack_blocks(self.words, self.position, self.n_bits, values)
         if position == kernels.CORRUPT:
             raise self.corrupt("values that do not fit their bytes")
         self.position = np.uint64(position)

@@ -162,6 +162,15 @@ def test_a_connection_that_breaks_ends_the_run_and_is_named(data, start):
     assert all(said in one.stderr and "Traceback" not in one.stderr for one in (coordinator, server, *workers)), coordinator
 
 
+def test_a_member_says_that_nobody_is_there(start):
+    with socket.socket() as taken:  # and never listens
+        taken.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        soon = "import psboost.cluster.member as m; m._PATIENT_SECONDS = 0.5"
+        worker = start("worker", "--rendezvous", address, patch=soon)
+        worker.wait_for(f"waits for a coordinator at {address}, where none answers")
+
+
 def test_members_may_come_first_and_a_late_one_is_told(tmp_path, data, start):
     rendezvous = f"ipc://{tmp_path}/r"
     members = start("members", "--rendezvous", rendezvous, "--servers", "1", "--workers", "2", patch=SHORT_SILENCE)

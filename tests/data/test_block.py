@@ -15,6 +15,7 @@ from psboost.data.block import (
     Members,
     SparseBlock,
     bin_offsets_of,
+    bins_of,
     build_block,
     tilings_of,
 )
@@ -86,8 +87,6 @@ def check(rows, cuts, has_missing, zero_as_missing):
     assert [block.posting_rows[b:e].tolist() for b, e in held] == postings
     assert np.diff(block.bin_offsets).tolist() == [len(c) + m for c, m in zip(cuts, has_missing, strict=True)]
     assert block.n_cuts.tolist() == [len(own) for own in cuts]
-    zero = [-1 if zero_as_missing or not own else naive.bin_columns(0.0, own, 0, False) for own in cuts]
-    assert block.zero_bin.tolist() == zero
     check_dense(build_block(columns, points, zero_as_missing, dense=True), block)
     spent = build_block(columns, points, zero_as_missing, dense=False, overwrite=True)
     if columns.value is None:
@@ -127,7 +126,7 @@ def test_no_bins_in_a_few_large_tiles():
 
 def check_dense(dense, sparse):
     """Both hold the same."""
-    for name in ("bin_offsets", "n_cuts", "zero_bin"):
+    for name in ("bin_offsets", "n_cuts"):
         np.testing.assert_array_equal(getattr(dense, name), getattr(sparse, name))
     n_bins = np.diff(dense.bin_offsets)
     cells = dense.cells.reshape(dense.n_rows, dense.n_features)
@@ -183,7 +182,7 @@ def test_cells_that_are_0_are_in_its_bin_rather_than_widen_all():
     rows = [[(0, row - 99.5), (1, 1.0)] for row in range(256)]
     rows[7] = rows[200] = [(1, 1.0)]
     block = build_block(columns_of(rows, 2), cut_points_of(cuts, [0, 0]), False)
-    assert (block.cells.dtype, block.stride, block.zero_bin[0]) == (np.uint8, 256, 100)
+    assert (block.cells.dtype, block.stride) == (np.uint8, 256)
     assert [int(cell) for cell in block.columns[0]] == [100 if row in (7, 200) else row for row in range(256)]
     assert (block.columns == block.cells.reshape(256, 2).T).all()
 
@@ -286,7 +285,8 @@ def test_values_and_their_bins_agree_with_the_cut_points(kind, zero_as_missing):
     assert len(block.posting_rows) == np.count_nonzero(stored[:, known])
     train = np.diff(block.posting_offsets)
     numeric = np.ones(block.n_bins, bool)
-    numeric[block.zero_bin[known] + block.bin_offsets[:-1][known]] = bool(zero_as_missing)
+    if not zero_as_missing:  # no row stores the bin of 0
+        numeric[bins_of(points, 0.0)[known] + block.bin_offsets[:-1][known]] = False
     assert train[numeric].min() > 0
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from psboost.boosting.histogram import Histograms
 from psboost.errors import ParameterError, ProtocolError
-from psboost.kernels import classes, histogram_streams
+from psboost.kernels import histogram_streams
 from psboost.kernels import packing as kernels
 from psboost.wire import histogram_codecs, streams
 from tests.naive import packing as naive
@@ -25,7 +25,6 @@ def way(request, monkeypatch):
     if request.param == "plain":
         for module in (histogram_codecs, streams):
             monkeypatch.setattr(module, "kernels", as_python(kernels))
-        monkeypatch.setattr(streams, "classes", as_python(classes))
         monkeypatch.setattr(histogram_codecs, "histogram_streams", as_python(histogram_streams))
     return request.param
 
