@@ -28,6 +28,8 @@ def replaced(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, os.fspath(temporary)):
+            error.filename = os.fspath(path)
         raise

@@ -24,9 +24,10 @@ def test_what_was_there_stays_until_all_is_written(tmp_path):
 def test_what_was_there_stays_if_not_all_can_be_written(tmp_path, error):
     path = tmp_path / "a"
     path.write_bytes(b"old")
-    with pytest.raises(error), replaced(path, "wb") as file:
+    with pytest.raises(error) as caught, replaced(path, "wb") as file:
         file.write(b"new")
-        raise error
+        raise error(28, "No space left on device")
+    assert error is KeyboardInterrupt or caught.value.filename == str(path)
     assert path.read_bytes() == b"old" and [each.name for each in tmp_path.iterdir()] == ["a"]
 
 
@@ -59,5 +60,6 @@ def test_what_is_no_file_is_written_to(tmp_path):
 def test_a_folder_is_none(tmp_path):
     with pytest.raises(IsADirectoryError), replaced(tmp_path):
         pass
-    with pytest.raises(FileNotFoundError), replaced(tmp_path / "no" / "a"):
+    with pytest.raises(FileNotFoundError) as caught, replaced(tmp_path / "no" / "a"):
         pass
+    assert caught.value.filename == str(tmp_path / "no" / "a")

@@ -41,7 +41,7 @@ class Roll:
         if join.address in self.addresses:
             return
         refusal = self._refusal(join)
-        self._endpoint.connect(join.address, join.address)
+        self._endpoint.connect(join.address, join.address, watched=False)
         try:
             # from the first Beat on, silence means that the coordinator is gone
             self._endpoint.send(join.address, Abort(cause=refusal) if refusal else Beat())

@@ -111,7 +111,8 @@ class Mailbox:
 
         Somebody who died, which breaks connections too, is missed before that, and told of by name (Listener).
         """
-        for address, when in self._endpoint.broken().items():
+        of_run = self._endpoint.broken() if self._endpoint.run != 0 else {}
+        for address, when in of_run.items():
             silence = time.monotonic() - max(when, self._last_heard)
             if silence > liveness.SILENCE_SECONDS + _MORE_SECONDS:
                 raise ClusterError(

@@ -94,8 +94,12 @@ class BinMapper:
     def load(path: str | Path) -> "BinMapper":
         """The mapper in `path`. Raises ModelError if the file cannot be read or is not such a mapper."""
         try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in _ARRAYS}
+            with open(path, "rb") as file:
+                if not zipfile.is_zipfile(file):
+                    raise ValueError("not an .npz file")
+                file.seek(0)
+                with np.load(file, allow_pickle=False) as archive:
+                    arrays = {name: archive[name] for name in _ARRAYS}
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
             raise ModelError(f"{path} is no bin mapper: {error}") from error
         for name, dtype in _ARRAYS.items():

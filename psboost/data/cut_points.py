@@ -39,8 +39,7 @@ class CutPoints:
         are_known = n_cuts.dtype in UINTS and inner_cuts.dtype == np.float32 and has_missing.dtype == np.uint8
         require(are_known, "cut points of another type")
         require(len(n_cuts) == len(has_missing), "cut points of unlike numbers of features")
-        n_all = total(n_cuts)
-        require(n_all == len(inner_cuts) + np.count_nonzero(n_cuts), "a number of cut points that does not fit")
+        require(total(n_cuts) == len(inner_cuts) + np.count_nonzero(n_cuts), "a number of cut points that does not fit")
         offsets = np.zeros(len(n_cuts) + 1, np.int64)
         np.cumsum(n_cuts, out=offsets[1:], dtype=np.int64)
         inner = np.ones(offsets[-1], bool)

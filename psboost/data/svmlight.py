@@ -211,6 +211,10 @@ class SvmlightSource(Source):
                 at -= len(block)
         return line
 
+    def _begins_with(self, first: bytes) -> bool:
+        with open(self.name, "rb") as file:
+            return file.read(len(first)) == first
+
     def _complaint(self, code, at, text, wrong, previous):
         """The DataError for text[wrong]; counts the lines before it only now."""
         text = text.tobytes()
@@ -221,7 +225,7 @@ class SvmlightSource(Source):
         shown = token[: SHOWN + 1].decode("utf-8", "backslashreplace")
         shown = repr(shown if len(token) <= SHOWN else shown[:SHOWN] + "...")
         whole_line = text[line_begin : text.index(b"\n", wrong)].partition(b"#")[0]
-        if at == 0 and text[:2] == _GZIP:
+        if not self._packed and self._begins_with(_GZIP):
             complaint = "this is a gzip file: give it a name that ends with .gz"
         elif code in (kernels.BAD_LABEL, kernels.BAD_PAIR) and b"|" in whole_line:
             complaint = "this looks like Vowpal Wabbit's format (it has a |): convert it to svmlight"

@@ -230,7 +230,7 @@ def _hosts(report: Mapping) -> Markup:
         for i, host in enumerate(virtual["hosts"])
     ]
     shares = [f"{share}, s" for share in _SHARES]
-    speed = "as many bits a second as there are" if cluster["gbit"] is None else f"{cluster['gbit']:g} Gbit/s"
+    speed = "no limit of bandwidth" if cluster["gbit"] is None else f"{cluster['gbit']:g} Gbit/s"
     of = f"{_n(cluster['hosts'], 'virtual host')}, {speed}, latency {cluster['latency_ms']:g} ms"
     return join(
         [

@@ -61,7 +61,8 @@ class Endpoint:
         self._ledger = ledger
         self._addresses: dict[str, str] = {}  # of each peer
         self._senders: dict[str, zmq.Socket] = {}  # for each address
-        self._monitors: dict[str, zmq.Socket] = {}  # of those to other processes
+        self._watched: set[str] = set()  # addresses
+        self._monitors: dict[str, zmq.Socket] = {}  # of the senders to other processes
         self._broken: dict[str, float] = {}  # when the connection to an address did
         self._listener: zmq.Socket | None = None
         self._patience: float | None = None  # the listener's timeout
@@ -84,13 +85,15 @@ class Endpoint:
         self.name, self.run = name, run
         self._sequence = 0
 
-    def connect(self, name: str, address: str) -> None:
-        """Send to `address` what is sent to `name`.
+    def connect(self, name: str, address: str, *, watched: bool = True) -> None:
+        """Send to `address` what is sent to `name`. `watched`: `broken` tells of it.
 
         Returns at once: a socket is made when something is first sent, so peers that one never talks to cost none.
         Several names may share an address: their messages keep their order.
         """
         self._addresses[name] = address
+        if watched:
+            self._watched.add(address)
 
     def _sender_to(self, name: str, address: str) -> zmq.Socket:
         """The socket for `address`, made if there is none yet."""
@@ -177,7 +180,7 @@ class Endpoint:
             while monitor.poll(0):
                 recv_monitor_message(monitor)
                 self._broken[address] = time.monotonic()
-        return self._broken
+        return {address: when for address, when in self._broken.items() if address in self._watched}
 
     def close(self, linger: float = 0) -> None:
         """Close all sockets, again if need be; what is not sent after `linger` seconds is given up."""

@@ -24,8 +24,8 @@ from psboost.wire.messages import Abort, Beat, Dismiss, Join, ReportCosts
 class StandIn:
     """An endpoint that receives what it is given, without sockets."""
 
-    def __init__(self, *arriving, run=5):
-        self.run, self.arriving, self.sent = run, list(arriving), []
+    def __init__(self, *arriving, run=5, broken=()):
+        self.name, self.run, self.arriving, self.sent, self._broken = "worker 0,0", run, list(arriving), [], dict(broken)
 
     def receive(self, timeout):
         if not self.arriving:
@@ -36,9 +36,9 @@ class StandIn:
         return next_one
 
     def broken(self):
-        return {}
+        return self._broken
 
-    def connect(self, name, address):
+    def connect(self, name, address, *, watched=True):
         if not address.startswith("tcp://"):
             raise ClusterError(f"cannot connect to {address}")
 
@@ -83,6 +83,20 @@ def test_unreadable_messages_of_the_run_are_fatal_and_those_of_strangers_are_log
     assert len(caplog.records) == 2 and "ignored received garbage" in caplog.text
     with pytest.raises(ProtocolError):
         Mailbox(StandIn(unreadable(5)), stop).next()
+
+
+def test_a_connection_that_broke_is_fatal_once_nothing_is_heard(monkeypatch):
+    monkeypatch.setattr("psboost.cluster.liveness.SILENCE_SECONDS", -4.9)
+    broken = {"tcp://a:1": time.monotonic()}
+    mailbox = Mailbox(StandIn(of(5, Dismiss()), broken=broken), lambda: None)
+    assert isinstance(mailbox.next()[1], Dismiss)
+    began = time.monotonic()
+    with pytest.raises(ClusterError, match="of worker 0,0 to tcp://a:1 broke, and no message has come for 0 s since"):
+        mailbox.next()
+    assert time.monotonic() - began >= 0.1
+    for how in ({}, {"run": 0, "broken": broken}):  # nobody has a part in a run yet
+        with pytest.raises(TimeoutError):
+            Mailbox(StandIn(**how), stop).next()
 
 
 def test_the_check_is_not_starved_by_beats():

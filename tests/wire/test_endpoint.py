@@ -275,6 +275,20 @@ def test_interrupted_while_it_is_made_it_does_not_hang(monkeypatch, place):
         Endpoint("worker 0,0", "tcp://127.0.0.1:0", run=1, ledger=Ledger())
 
 
+def test_connections_that_break_are_told_of_if_they_are_watched():
+    with open_endpoint("sender", None, None) as sender:
+        with open_endpoint("a", "tcp://127.0.0.1:0", None) as a, open_endpoint("b", "tcp://127.0.0.1:0", None) as b:
+            for receiver, watched in ((a, True), (b, False)):
+                sender.connect(receiver.name, receiver.address, watched=watched)
+                sender.send(receiver.name, Beat())
+                receive(receiver)
+            assert sender.broken() == {}
+        until = time.monotonic() + 5
+        while not sender.broken() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert list(sender.broken()) == [a.address]
+
+
 def test_a_closed_endpoint_says_so():
     endpoint = open_endpoint("worker-1", "tcp://127.0.0.1:0", None)
     endpoint.close()
