@@ -11,6 +11,7 @@ import numpy as np
 
 from psboost.boosting.losses import Bounds
 from psboost.kernels import gradients as kernels
+from psboost.kernels.packed_rows import hess_mask
 
 _SUM_BITS = 62
 _UNREACHABLE = 2.0**_SUM_BITS  # more than any sum; as large as int64 can hold with ease
@@ -122,4 +123,4 @@ def round_gradients(grads, hesses, steps: Steps, key: np.uint64, row_offset: int
 
 def hesses_of(packed: np.ndarray) -> np.ndarray:
     """int64: the hessians of rows that round_gradients packed."""
-    return packed.astype(np.int64) & np.int64((1 << 4 * packed.itemsize) - 1)
+    return packed.astype(np.int64) & np.int64(hess_mask(packed.itemsize))

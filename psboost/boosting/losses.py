@@ -14,8 +14,9 @@ import numpy as np
 
 from psboost.boosting.forest import base_margin
 from psboost.errors import DataError, ParameterError
+from psboost.kernels.floats import FLOAT32_MAX
 
-FLOAT_MAX = float(np.finfo(np.float32).max)
+FLOAT_MAX = float(FLOAT32_MAX)
 
 
 @dataclass(frozen=True)

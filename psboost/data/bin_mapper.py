@@ -11,6 +11,7 @@ from psboost.data import zeros
 from psboost.data.cut_points import CutPoints
 from psboost.errors import ModelError
 from psboost.files import replaced
+from psboost.kernels.floats import FLOAT32_MAX
 
 VERSION = 1
 _FIXED_DATE = (1980, 1, 1, 0, 0, 0)
@@ -136,7 +137,7 @@ class BinMapper:
             return f"a feature of {lengths.min()} or {lengths.max()} bins, with max_bin {self.max_bin}"
         ascends = self.cuts[1:] > self.cuts[:-1]
         ascends[self.offsets[1:-1] - 1] = True
-        if not ascends.all() or np.any(self.cuts[self.offsets[1:] - 1] != np.finfo(np.float32).max):
+        if not ascends.all() or np.any(self.cuts[self.offsets[1:] - 1] != FLOAT32_MAX):
             return "cuts that do not ascend to float32's maximum"
         if self.has_missing.max(initial=0) > 1:
             return "missing flags other than 0 and 1"

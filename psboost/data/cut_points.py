@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from psboost.data.runs import UINTS, narrow, require, total, values_ascend
+from psboost.kernels.floats import FLOAT32_MAX
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class CutPoints:
         np.cumsum(n_cuts, out=offsets[1:], dtype=np.int64)
         inner = np.ones(offsets[-1], bool)
         inner[offsets[1:][n_cuts > 0] - 1] = False
-        cuts = np.full(offsets[-1], np.finfo(np.float32).max, np.float32)
+        cuts = np.full(offsets[-1], FLOAT32_MAX, np.float32)
         cuts[inner] = inner_cuts
         require(values_ascend(offsets, cuts), "cut points that do not ascend")
         return CutPoints(offsets, cuts, has_missing)

@@ -74,12 +74,6 @@ class DenseSource(_RowSource):
         super().__init__(MATRIX, *matrix.shape, *args)
         self._matrix = matrix
 
-    def split(self, span, n_parts):
-        check_parts(n_parts)
-        begin, end = span
-        borders = [begin + (end - begin) * part // n_parts for part in range(n_parts + 1)]
-        return list(zip(borders[:-1], borders[1:], strict=True))
-
     def count_in_parts(self, span, n_threads, side_by_side=map):
         return [self.count(span)]
 

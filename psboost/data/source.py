@@ -7,7 +7,7 @@ come from `spans` and `split` and go back into `count` and `read`, in any proces
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -44,9 +44,12 @@ class Source(ABC):
     def _whole(self) -> tuple[int, int]:
         """The span of all rows."""
 
-    @abstractmethod
     def split(self, span: tuple[int, int], n_parts: int) -> list[tuple[int, int]]:
         """n_parts half-open spans that together hold the rows of `span` once, balanced; some may be empty."""
+        check_parts(n_parts)
+        begin, end = span
+        borders = [begin + (end - begin) * part // n_parts for part in range(n_parts + 1)]
+        return list(pairwise(borders))
 
     @abstractmethod
     def _cells(self, span: tuple[int, int]) -> Iterator[Cells]:

@@ -17,7 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from psboost.data.rows import Cells
-from psboost.data.source import Source, check_parts
+from psboost.data.source import Source
 from psboost.errors import DataError
 from psboost.kernels import svmlight as kernels
 from psboost.kernels.prepare import prepare
@@ -58,12 +58,6 @@ class SvmlightSource(Source):
 
     def _whole(self):
         return 0, self._n_bytes
-
-    def split(self, span, n_parts):
-        check_parts(n_parts)
-        begin, end = span
-        borders = [begin + (end - begin) * part // n_parts for part in range(n_parts + 1)]
-        return list(zip(borders[:-1], borders[1:], strict=True))
 
     @cached_property
     def _n_bytes(self):

@@ -116,7 +116,7 @@ def take_bits(words, begin, n_bits, taken):
 
 
 @kernel(void(IN[uint64], int64, OUT[uint64]))
-def put_bits(bits, begin, words):
+def place_bits(bits, begin, words):
     """words (OUT): 1 below `begin`, then the bits, then 0."""
     first, shift = begin >> 6, np.uint64(begin) & _63
     words[:] = _0

@@ -6,9 +6,9 @@ Which cells count: `keep_zeros` and `keep_nan` say whether zeros and NaN do, all
 import numpy as np
 
 from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, int64, kernel, types, uint32, uint64, void
+from psboost.kernels.floats import FLOAT32_MAX
 from psboost.kernels.prefetch import prefetch
 
-FLOAT32_MAX = np.float32(3.4028235e38)
 _AHEAD = 64  # so many cells ahead, a column's count is asked for: 0.8 of the time where there are many columns
 FILTERED = 1024  # columns that are filtered together
 MIX = 0x9E3779B97F4A7C15  # bit `column * MIX >> shift` of the set is 1 for the columns looked for

@@ -11,6 +11,7 @@ from numba.extending import intrinsic, overload
 
 from psboost.kernels.compile import float32, inline, int32
 
+FLOAT32_MAX = np.finfo(np.float32).max
 MOST = np.float32(87.0)  # e^x and e^-x are neither infinite nor denormal up to here
 _1 = np.float32(1)
 _SHIFT = np.float32(12582912.0)  # 1.5 * 2^23: adding it rounds |x| < 2^22 to an integer, which is left in the lowest bits

@@ -17,11 +17,15 @@ def most_grad(itemsize):
     return (1 << _HALF_BITS[itemsize] - 1) - 1
 
 
+def hess_mask(itemsize):
+    """The bits of a packed row that are its hess."""
+    return (1 << _HALF_BITS[itemsize]) - 1
+
+
 def grad_and_hess(packed, row):
     """int64 grad, hess of a row."""
-    bits = np.int64(_HALF_BITS[packed.itemsize])
     value = np.int64(packed[row])
-    return value >> bits, value & ((np.int64(1) << bits) - np.int64(1))
+    return value >> np.int64(_HALF_BITS[packed.itemsize]), value & np.int64(hess_mask(packed.itemsize))
 
 
 def as_slot(packed, row):
@@ -38,8 +42,8 @@ def pack(grad, hess, like):
 
 @overload(grad_and_hess, jit_options={"forceinline": True})
 def _grad_and_hess(packed, row):
-    bits = _HALF_BITS[packed.dtype.bitwidth // 8]
-    mask = (1 << bits) - 1
+    itemsize = packed.dtype.bitwidth // 8
+    bits, mask = _HALF_BITS[itemsize], hess_mask(itemsize)
 
     def compiled(packed, row):
         value = int64(packed[row])

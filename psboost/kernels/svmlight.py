@@ -6,8 +6,8 @@ thing that is wrong and returns a code and where it was; what to say about it is
 
 import numpy as np
 
-from psboost.kernels.cells import FLOAT32_MAX
 from psboost.kernels.compile import IN, OUT, float32, float64, inline, int64, kernel, types, uint8
+from psboost.kernels.floats import FLOAT32_MAX
 
 # What stopped the parser.
 FINE, BAD_LABEL, NAN_LABEL, INFINITE_LABEL, BAD_PAIR, BAD_VALUE, INFINITE_VALUE = range(7)

@@ -1,11 +1,10 @@
 """Knows what the nodes of a grown tree are, given its splits, and what leaves are worth; does not know rows or features."""
 
-import numpy as np
-
 from psboost.kernels.compile import IN, IN2, OUT, float32, float64, inline, int32, int64, kernel, uint8, void
+from psboost.kernels.floats import FLOAT32_MAX
 from psboost.kernels.splits import DEFAULT_LEFT, NODE
 
-_MOST = float(np.finfo(np.float32).max)  # models are JSON, which knows no infinity; gains of huge labels are beyond it
+_MOST = float(FLOAT32_MAX)  # models are JSON, which knows no infinity; gains of huge labels are beyond it
 
 
 @inline

@@ -152,7 +152,7 @@ def unpack_living(packed: np.ndarray, n_flags: int) -> np.ndarray:
     if n_mixed % 64:
         bits[-1] &= ~(_ALL << np.uint64(n_mixed % 64))
     words = np.empty(n_words_of(n_flags), np.uint64)
-    bitvectors.put_bits(bits, n_first, words)
+    bitvectors.place_bits(bits, n_first, words)
     return words
 
 
