@@ -14,7 +14,7 @@ from typing import Any
 
 from psboost.cluster.signals import exit_code, signals_as_interrupt
 from psboost.errors import DataError, ModelError, ParameterError, PSBoostError
-from psboost.files import replaced
+from psboost.files import is_replaced, replaced
 from psboost.interrupts import interrupts_wait
 
 _DESCRIPTION = """\
@@ -196,10 +196,10 @@ def _check_outputs(outputs: Iterable, inputs: Iterable) -> None:
     for path in outputs:
         if path is None:
             continue
-        if Path(path).is_file() or not Path(path).exists():
-            if os.path.realpath(path) in taken:
-                raise ParameterError(f"{path} would take the place of {taken[os.path.realpath(path)]}: choose another name")
-            taken[os.path.realpath(path)] = path
+        place = os.path.realpath(path)
+        if is_replaced(path) and place in taken:
+            raise ParameterError(f"{path} would take the place of {taken[place]}: choose another name")
+        taken[place] = path
         _check_writable(path)
 
 
@@ -211,8 +211,7 @@ def _check_writable(path: str | os.PathLike[str]) -> None:
         raise ParameterError(f"{path} is a directory: name a file to write to")
     if not folder.is_dir():
         raise ParameterError(f"{path} cannot be written: there is no folder {folder}; make it first")
-    is_replaced = not path.exists() or path.is_file()
-    if (is_replaced and not os.access(folder, os.W_OK)) or (path.exists() and not os.access(path, os.W_OK)):
+    if (is_replaced(path) and not os.access(folder, os.W_OK)) or (path.exists() and not os.access(path, os.W_OK)):
         raise ParameterError(f"{path} cannot be written: no permission; choose another place")
 
 

@@ -31,6 +31,7 @@ from psboost.errors import ParameterError
 from psboost.lab.hosts import Cluster
 from psboost.roles.modes import BLOCK, MODES
 from psboost.settings import (
+    MAX_FEATURES,
     THREADS,
     Bool,
     Evals,
@@ -95,7 +96,7 @@ class TrainConfig:
     )
     index_base: int = define(1, OneOf((0, 1)), "number of the first feature in svmlight files")
     n_features: int | None = define(
-        None, Int(1, 2**63 - 1), "features declared", optional="the highest that occurs"
+        None, Int(1, MAX_FEATURES), "features declared", optional="the highest that occurs"
     )
     labels: Path | None = define(None, File(), "the labels of .npz data", optional="none")
     bin_mapper: Path | None = define(

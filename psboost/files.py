@@ -8,6 +8,11 @@ from pathlib import Path
 from typing import IO, Any
 
 
+def is_replaced(path: str | os.PathLike[str]) -> bool:
+    """Whether `replaced` puts a new file in the place of what is there: not of a pipe or a device, which stays."""
+    return not os.path.exists(path) or os.path.isfile(path)
+
+
 @contextmanager
 def replaced(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
     """A file to write to; `path` is it when all is written, and until then, or if that fails, what it was. OSError.
@@ -16,7 +21,7 @@ def replaced(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]
     """
     path = Path(os.path.realpath(path))  # behind a link, what it points to
     how = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
-    if path.exists() and not path.is_file():  # a pipe or a device, which stays
+    if not is_replaced(path):
         with open(path, mode, **how) as file:
             yield file
         return

@@ -41,6 +41,7 @@ class Int:
         return int(value)
 
 
+MAX_FEATURES = 2**63 - 1  # of a data set: as an int64 counts them
 THREADS = Int(1, 2**10)
 
 

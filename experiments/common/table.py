@@ -5,11 +5,11 @@ A row is the settings of its run, what was measured, and the date. A run may hav
 
 import csv
 import datetime
-import os
 from pathlib import Path
 from typing import Any
 
 from experiments.common.plan import Plan, Settings
+from psboost.files import replaced
 
 DATE = "date"
 
@@ -49,12 +49,10 @@ class Table:
         rows = [row for run in self._plan.runs for row in self._rows.get(self._key(run), ())]
         columns = [name for name in dict.fromkeys(name for row in rows for name in row) if name != DATE]
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        part = self._path.with_suffix(".part")
-        with open(part, "w", newline="") as file:
+        with replaced(self._path) as file:
             writer = csv.DictWriter(file, [*columns, DATE], restval="", lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
-        os.replace(part, self._path)
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:

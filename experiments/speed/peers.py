@@ -44,8 +44,7 @@ def training(program: str, folder: Path, threads: int, rounds: int, timeout: flo
     """The job of training on folder/train, for `timeout` seconds at most, and of predicting folder/test if that is there."""
     test = folder / "test"
     job = {"task": "train", "program": program, "train": folder / "train", "threads": threads, "rounds": rounds}
-    job["timeout"] = timeout
-    return job | ({"test": test} if test.exists() else {}) | more
+    return job | {"timeout": timeout} | ({"test": test} if test.exists() else {}) | more
 
 
 def clock_of(threads: int) -> int:

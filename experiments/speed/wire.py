@@ -53,6 +53,7 @@ from shapes import SHAPES, make
 from psboost.boosting.forest import load_model
 from psboost.boosting.metrics import auc
 from psboost.cluster.signals import exit_code, signals_as_interrupt
+from psboost.files import replaced
 from psboost.lab.namespaces import Lab, LabError, OutOfTime
 
 N_NODES = 4
@@ -164,10 +165,9 @@ class Data:
 
 def save(path: Path, X, y: np.ndarray) -> None:
     """An .npz that psboost maps: its workers read their own bytes of it."""
-    temporary = path.with_suffix(".part.npz")
     indices = X.indices.astype(np.int32)
-    np.savez(temporary, indptr=X.indptr.astype(np.int64), indices=indices, data=X.data, shape=X.shape, y=y)
-    os.replace(temporary, path)
+    with replaced(path, "wb") as file:
+        np.savez(file, indptr=X.indptr.astype(np.int64), indices=indices, data=X.data, shape=X.shape, y=y)
 
 
 def data_of(shape: str, scale: float, cache: Path, given: Path | None = None) -> Data:

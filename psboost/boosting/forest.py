@@ -23,9 +23,8 @@ from psboost.errors import ModelError, ParameterError
 from psboost.files import replaced
 from psboost.kernels import links
 from psboost.kernels.prepare import prepare
-from psboost.settings import THREADS
+from psboost.settings import MAX_FEATURES, THREADS
 
-MAX_FEATURES = 2**63 - 1
 ROWS_OF_THREAD = 1 << 12  # to score fewer is not worth starting a thread
 RT_EPS = np.float32(1e-6)  # XGBoost keeps a base_score that is a probability so far from 0 and 1
 

@@ -7,7 +7,7 @@ import numpy as np
 import scipy
 
 from psboost.data import zeros
-from psboost.data.matrix import is_sparse
+from psboost.data.matrix import as_matrix, is_sparse
 from psboost.data.source import Source, open_source
 from psboost.errors import DataError
 
@@ -57,7 +57,7 @@ def as_file(folder: str, name: str, data, labels, weights, **how) -> DataInput:
     if is_sparse(data):
         csr = scipy.sparse.csr_matrix(data)
     else:
-        csr = _stored(_as_scipy_holds(np.asarray(data)), zeros.keeps_zeros(how.get("zero_as_missing")))
+        csr = _stored(_as_scipy_holds(as_matrix(data)), zeros.keeps_zeros(how.get("zero_as_missing")))
     arrays = {"indptr": csr.indptr, "indices": csr.indices, "data": csr.data, "shape": np.array(csr.shape, np.int64)}
     if labels is not None:
         arrays["y"] = np.asarray(labels, np.float64)
@@ -69,8 +69,6 @@ def as_file(folder: str, name: str, data, labels, weights, **how) -> DataInput:
 
 def _as_scipy_holds(matrix: np.ndarray) -> np.ndarray:
     """The same numbers in a type that a sparse matrix may have."""
-    if matrix.dtype == object:
-        return matrix.astype(np.float64)
     if matrix.dtype == np.float16:
         return matrix.astype(np.float32)
     return matrix.astype(matrix.dtype.newbyteorder("="), copy=False)

@@ -38,7 +38,7 @@ class _RowSource(Source):
         self.zero_as_missing = zero_as_missing
         self._n_rows = n_rows
         self._n_columns = n_columns
-        self.width = self._n_features = n_columns if n_features is None else n_features
+        self.width = n_columns if n_features is None else n_features
         self._labels = None if labels is None else _checked_vector("labels", labels, name, n_rows)
         self._weights = None if weights is None else _checked_vector("weights", weights, name, n_rows)
         if self._weights is not None and (self._weights < 0).any():
@@ -60,7 +60,7 @@ class _RowSource(Source):
                 f"{self.name}: infinite value in row {row}, column {columns[wrong]}: values must be below "
                 f"3.4028235e38; use NaN for a missing one"
             )
-        return Cells(indptr, columns, values, *self._rows_of(begin, end), self._n_features, bytes_read)
+        return Cells(indptr, columns, values, *self._rows_of(begin, end), self.width, bytes_read)
 
     def _rows_of(self, begin, end):
         """(labels, weights) of rows begin .. end."""
@@ -103,7 +103,7 @@ class DenseSource(_RowSource):
         labels, weights = self._rows_of(begin, end)
         return Counts(
             span=span, features=features, counts=counts[features], stores_zeros=stores_zeros, n_rows=end - begin,
-            n_values=int(counts.sum()), n_features=self._n_features, labels=labels, weights=weights, bytes_read=0,
+            n_values=int(counts.sum()), n_features=self.width, labels=labels, weights=weights, bytes_read=0,
             borders=None,
         )  # fmt: skip
 
@@ -113,7 +113,7 @@ class DenseSource(_RowSource):
                 values = np.require(self._matrix[row:stop], np.float32, ["A"])
             if kernels.first_infinite(values.ravel(order="K")) >= 0:
                 next(self._cells((row, stop)))  # names the cell
-            yield DenseCells(values, self._n_features)
+            yield DenseCells(values, self.width)
 
     def _cut(self, span) -> Iterator[tuple[int, int]]:
         """Begin and end of the pieces of a span; at least one."""
@@ -224,6 +224,12 @@ def open_matrix(data, labels, weights, n_features, zero_as_missing) -> Source:
         csr = data.tocsr()
         parts = (csr.indptr, csr.indices, csr.data)
         return CsrSource(MATRIX, *parts, csr.shape, labels, weights, n_features, zero_as_missing)
+    matrix = as_matrix(data)
+    return DenseSource(matrix, labels, weights, n_features, False if zero_as_missing is None else zero_as_missing)
+
+
+def as_matrix(data) -> np.ndarray:
+    """The 2-d array of numbers that `data` is, which is not sparse. DataError if it is none."""
     if isinstance(data, np.ma.MaskedArray):
         raise DataError("X is a masked array: give X.filled(numpy.nan), where NaN stands for a missing value")
     try:
@@ -237,7 +243,7 @@ def open_matrix(data, labels, weights, n_features, zero_as_missing) -> Source:
         except (TypeError, ValueError) as error:
             raise DataError(f"X holds objects that are not all numbers: {error}") from error
     _check_numbers(MATRIX, matrix.dtype)
-    return DenseSource(matrix, labels, weights, n_features, False if zero_as_missing is None else zero_as_missing)
+    return matrix
 
 
 def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:

@@ -21,6 +21,7 @@ from psboost.data.columns import ColumnsBuilder, OnlyValue, to_columns
 from psboost.data.rows import Cells, Counts, DenseCells, Held, Rows, joined, rest_of
 from psboost.errors import DataError, ParameterError
 from psboost.kernels import cells as kernels
+from psboost.settings import MAX_FEATURES
 
 MOST_PARTS = 8  # that are read side by side: each takes the memory of a table of columns
 
@@ -253,7 +254,7 @@ def open_source(
 
     if index_base not in (0, 1):
         raise ParameterError(f"index_base is {index_base!r}: it must be 0 or 1")
-    if n_features is not None and not 0 <= int(n_features) <= 2**63 - 1:
+    if n_features is not None and not 0 <= int(n_features) <= MAX_FEATURES:
         raise ParameterError(f"n_features is {n_features!r}: it must be between 0 and 2^63 - 1")
     zero_as_missing = zeros.checked(zero_as_missing)
     if not isinstance(data, (str, Path)):

@@ -21,12 +21,12 @@ from psboost.data.source import Source
 from psboost.errors import DataError
 from psboost.kernels import svmlight as kernels
 from psboost.kernels.prepare import prepare
+from psboost.settings import MAX_FEATURES
 
 CHUNK_BYTES = 8 << 20
 TAIL_BYTES = 1 << 14  # what is read at a time of a span's last line
 SHOWN = 40  # characters of a bad token that a message shows
 _GZIP = b"\x1f\x8b"  # its first bytes
-_MOST_FEATURES = 2**63 - 1  # as an int64 counts them
 
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _TOKEN = re.compile(rb"[^ \t\r\n\x0b\x0c#]*")
@@ -103,7 +103,7 @@ class SvmlightSource(Source):
 
     def _parse(self, at, text, bytes_read, buffers):
         """The lines of `text`, which is at byte `at` of the file; columns and values lie in `buffers`."""
-        last_column = (_MOST_FEATURES if self._n_features is None else self._n_features) - 1
+        last_column = (MAX_FEATURES if self._n_features is None else self._n_features) - 1
         indptr, features, values, labels, long_numbers = buffers
         n_rows, n_values, max_column, n_long, code, wrong, previous = kernels.parse(
             text, self._index_base, last_column, indptr, features, values, labels, long_numbers
