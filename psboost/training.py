@@ -21,7 +21,7 @@ from psboost.data.bin_mapper import BinMapper
 from psboost.data.matrix import MATRIX
 from psboost.data.source import Source, open_source
 from psboost.errors import DataError, ParameterError
-from psboost.kernels.prepare import loading, prepare
+from psboost.kernels.prepare import prepare
 from psboost.lab.hosts import Cluster
 from psboost.lab.virtual import train_virtually
 from psboost.progress import Progress
@@ -128,8 +128,7 @@ def train(
     if cluster is not None:
         return _finish_virtually(job, source, eval_sources, cluster, shared["on_round"], bin_mapper)
     if transport in IN_PROCESS:
-        with loading():
-            training, costs = train_in_process(job, source, eval_sources, **shared)
+        training, costs = train_in_process(job, source, eval_sources, **shared)
     else:
         with TemporaryDirectory(prefix="psboost-") as folder:
             data = as_file(folder, "train", X, y, sample_weight, **how)
@@ -168,8 +167,7 @@ def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None 
     if config.cluster is not None:
         return _finish_virtually(job, source, eval_sources, config.cluster, progress.round, given)
     if config.transport in IN_PROCESS:
-        with loading():
-            training, costs = train_in_process(job, source, eval_sources, **shared)
+        training, costs = train_in_process(job, source, eval_sources, **shared)
     else:
         training, costs = train_in_processes(
             job, data, eval_data, **shared, on_join=progress.joining, on_wait=progress.waiting,

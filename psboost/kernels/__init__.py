@@ -1,8 +1,7 @@
 """The only folder that imports numba: arrays in, arrays out; knows no feature names, roles or files.
 
-Compiled code is kept in a cache folder whose name holds a hash of this folder's sources and numba's version:
-numba itself does not notice an edited callee in another file. Where the sources lie and their times are in it too, and the
-Python and the processor, as numba compiles anew if one of these differs, and `prepare` must know when that is.
+Compiled code is kept in a cache folder whose name holds a hash of all that it depends on: this folder's sources, where they
+lie and when they were written, numba and its settings, numpy, the Python and the processor.
 """
 
 import hashlib
@@ -19,7 +18,8 @@ import numpy
 def _cache_folder() -> Path:
     """The folder for this exact set of kernels, made if it is not there; a temporary one if no home is writable."""
     versions = f"{numba.__version__} {numpy.__version__} {sys.implementation.cache_tag}"
-    digest = hashlib.sha256(versions.encode() + _processor())
+    settings = [getattr(numba.config, name) for name in ("CPU_NAME", "CPU_FEATURES", "ENABLE_AVX", "OPT")]
+    digest = hashlib.sha256(f"{versions} {settings}".encode() + _processor())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(f"{source.resolve()} {source.stat().st_mtime_ns}".encode() + source.read_bytes())
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

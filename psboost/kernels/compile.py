@@ -15,24 +15,25 @@ after those that it calls, and its name holds the line that it starts at, not th
 """
 
 import inspect
+import os
+import pickle
+import sys
+from collections.abc import Callable
 
-from llvmlite import binding
 from numba import boolean, float32, float64, int8, int32, int64, types, uint8, uint16, uint32, uint64, void
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
-from numba.core.compiler import Compiler
+from numba.core.compiler import Compiler, compile_result
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
-from numba.core.runtime._nrt_python import c_helpers
 
 from psboost.interrupts import interrupts_wait
-from psboost.kernels import CACHE_FOLDER
+from psboost.kernels import CACHE_FOLDER, linking
+from psboost.kernels.linking import Code
 
 __all__ = [
     "IN", "IN2", "OUT", "OUT2", "boolean", "estimate", "float32", "float64", "inline", "int8", "int32", "int64", "kernel",
     "types", "uint8", "uint16", "uint32", "uint64", "void",
 ]  # fmt: skip
 
-_NO_BITCODE = binding.parse_assembly("").as_bitcode()
 _SCALARS = (int8, uint8, boolean, int32, uint16, uint32, int64, uint64, float32, float64)
 IN = {scalar: types.Array(scalar, 1, "C", readonly=True) for scalar in _SCALARS}
 OUT = {scalar: types.Array(scalar, 1, "C") for scalar in _SCALARS}
@@ -56,28 +57,74 @@ class _HelperCompiler(Compiler):
 
 
 class Kernel(CPUDispatcher):
-    """A function compiled for its declared signatures, when it is first called: loaded, if the cache has it."""
+    """A function compiled for its declared signatures, when it is first called: linked, if the cache has its code."""
 
-    _places = set()  # where kernels start: two of one name would be one to those that call them
+    _all: dict[tuple, "Kernel"] = {}  # by where they start: two of one name would be one to those that call them
 
     def __init__(self, function, declared: list):
         place = function.__module__, function.__qualname__, function.__code__.co_firstlineno
-        if place in self._places:
+        if place in self._all:
             raise ValueError(f"a kernel of its name starts there already: {place}")
-        self._places.add(place)
+        self._all[place] = self
         super().__init__(function, targetoptions=_OPTIONS, pipeline_class=_KernelCompiler)
-        self._declared = declared
+        self._declared, self._place = declared, place
+        self._linked: list[tuple[Code, Callable]] = []  # for each signature, unless it was compiled here
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is there to be called at once."""
+        return not self._can_compile
+
+    @property
+    def nopython_signatures(self) -> list:
+        """By which numba finds the one for given types."""
+        return self._declared
 
     def load(self) -> None:
         """Has it ready to be called."""
         with global_compiler_lock, interrupts_wait():
-            if self._can_compile:  # no other thread was quicker
-                self._cache = _Cache(self.py_func)
-                for kernel in _called_by(self.py_func):
-                    kernel.load()
-                for signature in self._declared:
-                    self.compile(signature)
-                self.disable_compile()
+            if self.is_ready:  # another thread was quicker
+                return
+            path, source = CACHE_FOLDER / "{}.{}-{}".format(*self._place), os.stat(self.py_func.__code__.co_filename)
+            stamp = source.st_mtime_ns, source.st_size
+            match linking.kept(path):
+                case (written, called, codes) if written == stamp:
+                    for place in called:
+                        self._all[place].load()
+                    self._link(codes)
+                case _:
+                    called = _called_by(self.py_func)
+                    codes = self._compile(called)
+                    linking.keep(path, (stamp, [kernel._place for kernel in called], codes))
+
+    def _link(self, codes: list[Code]) -> None:
+        """Has it ready by code for each signature."""
+        engine, (module, name, _) = self.targetctx.codegen()._engine._ee, self._place
+        for signature, code in zip(self._declared, codes, strict=True):
+            function = linking.link(code, name, sys.modules[module], engine)
+            self._insert([argument._code for argument in signature.args], function, False)
+            self._linked.append((code, function))
+        self._can_compile = False
+
+    def _compile(self, called: "list[Kernel]") -> list[Code]:
+        """Has it ready, which calls these, by numba; returns its code for each signature."""
+        for kernel in called:
+            kernel.load()
+            kernel._describe()
+        for signature in self._declared:
+            self.compile(signature)
+        self.disable_compile()
+        return [_code_of(self.overloads[signature.args]) for signature in self._declared]
+
+    def _describe(self) -> None:
+        """Has it ready for a caller to be compiled."""
+        while self._linked:
+            code, function = self._linked.pop()
+            signature = self._declared[len(self._linked)]
+            self.overloads[signature.args] = compile_result(
+                entry_point=function, fndesc=pickle.loads(code.descriptor), signature=signature, objectmode=False
+            )
+            self.targetctx.insert_user_function(function, self.overloads[signature.args].fndesc)
 
     def add_overload(self, cres):
         """For callers: what is called where it is, and is no part of theirs."""
@@ -114,49 +161,20 @@ def _called_by(function) -> list[Kernel]:
     for module in filter(inspect.ismodule, tuple(called)):
         called += [vars(module).get(name) for name in function.__code__.co_names]
     of_helpers = [_called_by(each.py_func) for each in called if isinstance(each, Helper)]
-    return sum(of_helpers, [each for each in called if isinstance(each, Kernel)])
+    return list(dict.fromkeys(sum(of_helpers, [each for each in called if isinstance(each, Kernel)])))
 
 
-class _InFolder(UserProvidedCacheLocator):
-    """Keeps kernels in CACHE_FOLDER, wherever numba was told to keep other code."""
-
-    def __init__(self, function, file: str):
-        super().__init__(function, file)
-        self._cache_path = str(CACHE_FOLDER / self.get_suitable_cache_subpath(file))
-
-    @classmethod
-    def from_function(cls, function, file: str):
-        return super(UserProvidedCacheLocator, cls).from_function(function, file)
-
-
-class _Results(CompileResultCacheImpl):
-    """numba's, but without a kernel's bitcode: its callers make no code of it."""
-
-    _locator_classes = [_InFolder]
-
-    def reduce(self, cres):
-        (name, kind, (code, _)), *others = super().reduce(cres)
-        return (name, kind, (code, _NO_BITCODE)), *others
-
-    def rebuild(self, target_context, payload):
-        _, function, *_ = payload
-        names = {function.llvm_func_name, function.llvm_cpython_wrapper_name, function.env_name}
-        target_context.codegen()._engine._defined_symbols |= names  # as read from the bitcode
-        return super().rebuild(target_context, payload)
-
-
-for _name, _address in c_helpers.items():  # what compiled code calls, by the names that numba gives it when it compiles
-    binding.add_symbol(_name if _name.startswith("_") else f"NRT_{_name}", _address)
-
-
-class _Cache(FunctionCache):
-    """numba's, which loads and compiles all that compiling takes before it looks: half a second, and 40 MB."""
-
-    _impl_class = _Results
-
-    def load_overload(self, sig, target_context):
-        with self._guard_against_spurious_io_errors():
-            return self._load_overload(sig, target_context)
+def _code_of(compiled) -> Code:
+    """What numba made of a kernel for one signature."""
+    descriptor = compiled.fndesc
+    descriptor.typemap = descriptor.calltypes = None
+    environments = compiled.environment, *compiled._find_referenced_environments()
+    return Code(
+        object_file=compiled.library._get_compiled_object(),
+        symbol=descriptor.llvm_cpython_wrapper_name,
+        constants={each.env_name: each.consts for each in environments if each.consts or each is compiled.environment},
+        descriptor=pickle.dumps(descriptor),
+    )
 
 
 def kernel(signature):

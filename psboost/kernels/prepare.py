@@ -4,9 +4,8 @@ import fcntl
 import gc
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,11 +24,6 @@ JOBS = {
     "predict": ("cells", "exits", "links", "scoring", "walking"),
     "parse": ("svmlight",),
 }  # fmt: skip
-# What is called when the data are binned: it takes as long to load as a tree or two to grow.
-_LATER = (
-    "gradients", "tiles", "node_histograms", "node_builds", "row_gradients", "gains", "open_nodes", "members", "routing",
-    "splits", "trees", "arrivals",
-)  # fmt: skip
 _MOST_PROCESSES = 8
 _NEW_OBJECTS = 50_000  # between two searches for garbage
 
@@ -114,30 +108,6 @@ def compile_some(modules: list[str], folder: str | None = None) -> None:
 def load(*jobs: str) -> None:
     """Loads the kernels of these of JOBS, as far as they are compiled; for a process that is to be forked."""
     compile_some([module for job in jobs if _mark(job).exists() for module in JOBS[job]])
-
-
-@contextmanager
-def loading() -> Iterator[None]:
-    """Meanwhile, the kernels that trees are grown by are loaded in a thread of its own, one after the other."""
-    to_load = [kernel for module in _LATER for _, kernel in kernels_of(module) if not kernel.overloads]
-    over = threading.Event()
-
-    def load_all() -> None:
-        with suppress(Exception):  # which whoever calls that kernel will hear of
-            for kernel in to_load:
-                if over.is_set():
-                    return
-                kernel.load()
-
-    thread = threading.Thread(target=load_all, name="kernels", daemon=True)
-    if to_load:
-        thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        if to_load:
-            thread.join()
 
 
 def kernels_of(module: str) -> list[tuple]:

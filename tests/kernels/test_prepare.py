@@ -6,17 +6,16 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
-from numba.core.errors import TypingError
 
 from psboost import kernels
 from psboost.interrupts import interrupts_wait
-from psboost.kernels import histograms, prepare
-from psboost.kernels.compile import Kernel, _Cache, float64, int64, kernel
+from psboost.kernels import compile, linking, prepare
+from psboost.kernels.compile import Kernel, float32, float64, int64, kernel, types
 
 
 def in_callback(action):
@@ -58,40 +57,11 @@ def test_a_kernel_is_compiled_when_it_is_called_for_what_it_declares():
     def four_times(x):
         return twice(twice(x))
 
-    assert not twice.signatures and not four_times.signatures
-    assert four_times(3) == 12
-    assert len(twice.signatures) == 2 and len(four_times.signatures) == 1
+    assert not twice.is_ready and not four_times.is_ready
+    assert four_times(3) == 12 and four_times.is_ready
+    assert [type(twice(x)) for x in (1, 0.5)] == [int, float]
     with pytest.raises(TypeError, match="No matching definition"):
         four_times(1 + 2j)
-
-
-def test_kernels_are_loaded_meanwhile(monkeypatch):
-    """But for those behind one that cannot be, which whoever calls it hears of."""
-
-    @kernel(int64(int64))
-    def thrice(x):
-        return 3 * x
-
-    @kernel(int64(int64))
-    def wrong(x):
-        return x.nothing
-
-    @kernel(int64(int64))
-    def behind(x):
-        return x
-
-    kernels = {prepare._LATER[0]: [("thrice", thrice), ("wrong", wrong), ("behind", behind)]}
-    monkeypatch.setattr(prepare, "kernels_of", lambda module: kernels.get(module, []))
-    with prepare.loading():
-        until = time.monotonic() + 60
-        while any(thread.name == "kernels" for thread in threading.enumerate()) and time.monotonic() < until:
-            time.sleep(0.01)
-    assert thrice.signatures and not behind.signatures and thrice(3) == 9
-    with pytest.raises(TypingError):
-        wrong(1)
-    kernels.clear()
-    with prepare.loading():
-        assert not any(thread.name == "kernels" for thread in threading.enumerate())
 
 
 def test_a_kernel_from_the_cache_finds_those_that_it_calls():
@@ -100,7 +70,7 @@ def test_a_kernel_from_the_cache_finds_those_that_it_calls():
 from psboost.kernels import histogram_streams, histograms, node_builds, pairs
 for kernel in (histogram_streams.pack_histograms, node_builds.build_nodes):
     kernel.load()
-print(*[bool(kernel.signatures) for kernel in (histograms.build, pairs.mark_pairs, pairs.join_pairs)])
+print(*[kernel.is_ready for kernel in (histograms.build, pairs.mark_pairs, pairs.join_pairs)])
 """
     prepare.prepare("train", "send")
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -118,33 +88,83 @@ def test_each_processor_has_a_folder_of_its_own(monkeypatch, tmp_path):
 def test_numba_may_be_there_before_and_keep_other_code_elsewhere(tmp_path):
     program = """
 import numba
-from psboost.kernels import CACHE_FOLDER, histograms
+from psboost.kernels import compile, histograms
+compile.Kernel._compile = None
 histograms.build.load()
-print(*histograms.build.stats.cache_hits.values(), histograms.build.stats.cache_path.startswith(str(CACHE_FOLDER)))
+print(histograms.build.is_ready)
 """
     prepare.prepare("train")
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
-    assert done.stdout.split() == ["1"] * len(histograms.build._declared) + ["True"], done.stdout + done.stderr
+    assert done.stdout == "True\n", done.stdout + done.stderr
     assert not any(tmp_path.iterdir())
 
 
-def test_a_kernel_that_was_loaded_is_called_by_one_that_is_compiled():
+@pytest.fixture
+def another_process(monkeypatch, tmp_path):
+    """Kernels are declared as in another process each time that it is called; the cache is empty at first."""
+    monkeypatch.setattr(compile, "CACHE_FOLDER", tmp_path)
+    monkeypatch.setattr(Kernel, "_all", {})
+    return Kernel._all.clear
+
+
+def never(*_):
+    raise AssertionError("compiled again")
+
+
+def test_a_kernel_that_was_linked_is_called_by_one_that_is_compiled(another_process, monkeypatch):
     def minus(x):
         return x - 1
 
     def below(x):
-        return loaded(loaded(x))
+        return linked(linked(x))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Kernel, "_places", set())
-        kernel([int64(int64), float64(float64)])(minus).load()
-        Kernel._places.clear()  # as in another process
-        loaded, caller = kernel([int64(int64), float64(float64)])(minus), kernel(float64(float64))(below)
-    assert loaded(5) == 4 and sum(loaded.stats.cache_hits.values()) == 2
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_Cache, "load_overload", lambda *_: None)
-        assert caller(0.5) == -1.5
+    kernel([int64(int64), float64(float64)])(minus).load()
+    another_process()
+    linked, caller = kernel([int64(int64), float64(float64)])(minus), kernel(float64(float64))(below)
+    with monkeypatch.context() as patch:
+        patch.setattr(Kernel, "_compile", never)
+        assert linked(5) == 4
+    assert caller(0.5) == -1.5
+
+    another_process()
+    linked, caller = kernel([int64(int64), float64(float64)])(minus), kernel(float64(float64))(below)
+    monkeypatch.setattr(Kernel, "_compile", never)
+    assert caller(0.5) == -1.5 and linked.is_ready
+
+
+def test_a_kernel_that_returns_arrays_is_linked(another_process, monkeypatch):
+    """Which takes Python's own objects, their dtypes."""
+
+    def first(n):
+        return np.full(n, 7), np.ones(n, np.float32)
+
+    signature = types.Tuple([types.Array(int64, 1, "C"), types.Array(float32, 1, "C")])(int64)
+    kernel(signature)(first).load()
+    another_process()
+    linked = kernel(signature)(first)
+    monkeypatch.setattr(Kernel, "_compile", never)
+    assert [(array.dtype, array.tolist()) for array in linked(2)] == [(np.int64, [7, 7]), (np.float32, [1.0, 1.0])]
+
+
+@pytest.mark.parametrize("damage", ["cut short", "of another source", "gone"])
+def test_what_the_cache_does_not_have_whole_is_compiled(another_process, tmp_path, damage):
+    def minus(x):
+        return x - 1
+
+    kernel(int64(int64))(minus).load()
+    [file] = tmp_path.iterdir()
+    if damage == "cut short":
+        file.write_bytes(file.read_bytes()[:-10])
+    elif damage == "gone":
+        file.unlink()
+    else:
+        _, *others = linking.kept(file)
+        linking.keep(file, ((0, 0), *others))
+    another_process()
+    again = kernel(int64(int64))(minus)
+    assert again(5) == 4 and again.signatures
+    assert [path.name for path in tmp_path.iterdir()] == [file.name]
 
 
 def test_no_two_kernels_have_one_name():
@@ -200,7 +220,7 @@ psboost.train({{}}, X, X.sum(1) > 3, grid={grid}, num_boost_round=1)
 heavy = [module for module in ("scipy.linalg", "numba.np.linalg", "numba.np.arraymath") if module in sys.modules]
 jobs = kernel_jobs("inproc", "block", {grid})
 others = {{module for modules in JOBS.values() for module in modules}} - {{module for job in jobs for module in JOBS[job]}}
-print(heavy, [(module, name) for module in others for name, kernel in kernels_of(module) if kernel.signatures])
+print(heavy, [(module, name) for module in others for name, kernel in kernels_of(module) if kernel.is_ready])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "[] []\n", done.stdout + done.stderr
