@@ -78,6 +78,6 @@ def watched(see: See) -> Iterator[None]:
 
 def payload_of(message: Message) -> int:
     """Bytes of all arrays of a message, as ledgers count them."""
-    values = [getattr(message, field.name) for field in fields(message)]
+    values = vars(message).values()
     arrays = [array for value in values for array in (value if isinstance(value, tuple) else (value,))]
     return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))

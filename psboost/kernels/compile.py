@@ -19,11 +19,13 @@ import os
 import pickle
 import sys
 from collections.abc import Callable
+from functools import cached_property
 
 from numba import boolean, float32, float64, int8, int32, int64, types, uint8, uint16, uint32, uint64, void
 from numba.core.compiler import Compiler, compile_result
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
+from numba.core.typing.typeof import typeof_impl
 
 from psboost.interrupts import interrupts_wait
 from psboost.kernels import CACHE_FOLDER, linking
@@ -138,16 +140,28 @@ class Kernel(CPUDispatcher):
         return self
 
 
-class Helper(CPUDispatcher):
+class Helper:
     """A function that is compiled into the kernels that call it; to Python, it is what it was."""
 
     def __init__(self, function, **options):
-        options = {**_OPTIONS, "no_cpython_wrapper": True, "forceinline": True, **options}
-        super().__init__(function, targetoptions=options, pipeline_class=_HelperCompiler)
+        self.py_func = function
+        self._options = {**_OPTIONS, "no_cpython_wrapper": True, "forceinline": True, **options}
 
     def __call__(self, *args):
         return self.py_func(*args)
 
+    @cached_property
+    def to_compile(self) -> "_InlineDispatcher":
+        """What numba takes in its place. Most processes compile nothing, and to make one for each helper takes long."""
+        return _InlineDispatcher(self.py_func, targetoptions=self._options, pipeline_class=_HelperCompiler)
+
+
+@typeof_impl.register(Helper)
+def _type_of_helper(helper: Helper, context):
+    return helper.to_compile._numba_type_
+
+
+class _InlineDispatcher(CPUDispatcher):
     def add_overload(self, cres):
         cres = cres._replace(entry_point=object())  # by which callers find it
         self.overloads[tuple(cres.signature.args)] = cres

@@ -20,8 +20,7 @@ import secrets
 import sys
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import fields
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple, get_args, get_origin
 
 import msgpack
 import numpy as np
@@ -254,9 +253,7 @@ _PLAIN = {int, float, str, bool}  # a value of exactly this type is as it travel
 
 def _layout(kind: type[Message]) -> list[tuple[str, type | None, Callable, Callable]]:
     """Of each field, its name, its type if that is plain, and how others are written and read."""
-    hints = get_type_hints(kind)
-    named = [(field.name, hints[field.name]) for field in fields(kind)]
-    return [(name, hint if hint in _PLAIN else None, *_field_codec(hint)) for name, hint in named]
+    return [(name, hint if hint in _PLAIN else None, *_field_codec(hint)) for name, hint in kind.types.items()]
 
 
 _LAYOUTS = {kind: _layout(kind) for kind in ALL_KINDS.values()}
@@ -267,7 +264,7 @@ _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 _FORMS = [
     "small arrays in the header", "marks of pairs in parts", "by range of the sender's shard", "no last splits for servers",
 ]  # fmt: skip
-_SPELLED = repr(_FORMS + [(kind.__name__, list(get_type_hints(kind).items())) for kind in _KINDS])
+_SPELLED = repr(_FORMS + [(kind.__name__, list(kind.types.items())) for kind in _KINDS])
 PROTOCOL_VERSION = zlib.crc32(_SPELLED.encode()) & 0xFFFF
 
 
@@ -363,7 +360,7 @@ def _decode_fields(header: list, frames: Sequence[Any]) -> tuple[Envelope, Messa
     except _Unfit as error:
         raise ProtocolError(f"{_source(sender)}, {kind.__name__} {sequence}: {error}") from error
     message = object.__new__(kind)
-    vars(message).update(values)  # all fields: what kind(**values) does, one call for each field, in a fifth of the time
+    vars(message).update(values)  # all fields: no need to look for others
     return Envelope(run, sender, sequence), message
 
 

@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import Any
 
 import zmq
-from zmq.utils.monitor import recv_monitor_message
 
 from psboost.cores import may_have_urgent_threads
 from psboost.errors import ClusterError, ProtocolError
@@ -178,7 +177,7 @@ class Endpoint:
         is lost."""
         for address, monitor in self._monitors.items():
             while monitor.poll(0):
-                recv_monitor_message(monitor)
+                monitor.recv_multipart()  # what it says: zmq.utils.monitor reads it, and loads asyncio
                 self._broken[address] = time.monotonic()
         return {address: when for address, when in self._broken.items() if address in self._watched}
 

@@ -3,7 +3,6 @@
 import gc
 import itertools
 import weakref
-from dataclasses import dataclass
 
 import pytest
 
@@ -12,14 +11,12 @@ from psboost.roles.role import Role, server_name, worker_name
 from psboost.wire.messages import Message, StopTraining
 
 
-@dataclass(frozen=True, kw_only=True)
 class Ask(Message):
     """first -> second"""
 
     value: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
 class Tell(Message):
     """second -> first"""
 

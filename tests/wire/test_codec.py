@@ -1,7 +1,6 @@
 """Knows that every message survives its frames and that no frames do harm; does not know sockets."""
 
 import typing
-from dataclasses import fields
 
 import msgpack
 import numpy as np
@@ -60,8 +59,7 @@ def field_strategy(annotation):
 
 
 def message_strategy(kind):
-    hints = typing.get_type_hints(kind)
-    return st.builds(kind, **{field.name: field_strategy(hints[field.name]) for field in fields(kind)})
+    return st.builds(kind, **{name: field_strategy(annotation) for name, annotation in kind.types.items()})
 
 
 MESSAGES = st.sampled_from(list(ALL_KINDS.values())).flatmap(message_strategy)
@@ -93,8 +91,20 @@ def test_every_kind_survives(kind, data, envelope):
         got_envelope, got = decode(received)
         assert got_envelope == envelope
         assert type(got) is kind
-        for field in fields(kind):
-            assert_same(getattr(message, field.name), getattr(got, field.name))
+        for name in kind.types:
+            assert_same(getattr(message, name), getattr(got, name))
+
+
+def test_a_message_has_its_fields_and_never_changes():
+    message = PushMargins(margins=np.zeros(2), level=3)
+    assert (message.tree, message.level, message.step) == (-1, 3, (-1, 3))
+    assert repr(message) == "PushMargins(tree=-1, level=3, margins=array([0., 0.]))"
+    with pytest.raises(AttributeError, match="PushMargins.level: a message never changes"):
+        message.level = 4
+    with pytest.raises(TypeError, match="PushMargins: no margins"):
+        PushMargins(level=3)
+    with pytest.raises(TypeError, match="Beat: no bytes"):
+        Beat(bytes=3)
 
 
 @settings(max_examples=300, deadline=None)
