@@ -120,10 +120,14 @@ def versions() -> str:
 
 
 def _processor() -> str:
-    """The name of the processor, or of its kind."""
+    """The name of the processor, with its family and model, as virtual machines call several alike; else of its kind."""
     path = Path("/proc/cpuinfo")
-    lines = path.read_text().splitlines() if path.exists() else []
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    of_first = path.read_text().partition("\n\n")[0].splitlines() if path.exists() else []
+    known = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in of_first)}
+    if "model name" not in known:
+        return platform.machine()
+    numbers = [f"{key} {known[key]}" for key in ("cpu family", "model") if key in known]
+    return ", ".join([known["model name"], *numbers])
 
 
 def _text(value) -> str:

@@ -70,7 +70,7 @@ class Kernel(CPUDispatcher):
         self._all[place] = self
         super().__init__(function, targetoptions=_OPTIONS, pipeline_class=_KernelCompiler)
         self._declared, self._place = declared, place
-        self._linked: list[tuple[Code, Callable]] = []  # for each signature, unless it was compiled here
+        self._linked: list[tuple[Callable, bytes]] = []  # of each signature, and its descriptor; none if compiled here
 
     @property
     def is_ready(self) -> bool:
@@ -90,7 +90,7 @@ class Kernel(CPUDispatcher):
             path, source = CACHE_FOLDER / "{}.{}-{}".format(*self._place), os.stat(self.py_func.__code__.co_filename)
             stamp = source.st_mtime_ns, source.st_size
             match linking.kept(path):
-                case (written, called, codes) if written == stamp:
+                case (written, called, codes) if written == stamp and self._all.keys() >= set(called):
                     for place in called:
                         self._all[place].load()
                     self._link(codes)
@@ -105,7 +105,7 @@ class Kernel(CPUDispatcher):
         for signature, code in zip(self._declared, codes, strict=True):
             function = linking.link(code, name, sys.modules[module], engine)
             self._insert([argument._code for argument in signature.args], function, False)
-            self._linked.append((code, function))
+            self._linked.append((function, code.descriptor))
         self._can_compile = False
 
     def _compile(self, called: "list[Kernel]") -> list[Code]:
@@ -121,12 +121,12 @@ class Kernel(CPUDispatcher):
     def _describe(self) -> None:
         """Has it ready for a caller to be compiled."""
         while self._linked:
-            code, function = self._linked.pop()
-            signature = self._declared[len(self._linked)]
+            function, descriptor = self._linked.pop()
+            signature, known = self._declared[len(self._linked)], pickle.loads(descriptor)
             self.overloads[signature.args] = compile_result(
-                entry_point=function, fndesc=pickle.loads(code.descriptor), signature=signature, objectmode=False
+                entry_point=function, fndesc=known, signature=signature, objectmode=False
             )
-            self.targetctx.insert_user_function(function, self.overloads[signature.args].fndesc)
+            self.targetctx.insert_user_function(function, known)
 
     def add_overload(self, cres):
         """For callers: what is called where it is, and is no part of theirs."""
