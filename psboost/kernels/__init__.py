@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import numba
@@ -16,22 +17,25 @@ import numpy
 
 
 def _cache_folder() -> Path:
-    """The folder for this exact set of kernels, made if it is not there; a temporary one if no home is writable."""
+    """The folder for this exact set of kernels, made if it is not there; if no home is writable, a temporary one that is the
+    user's alone, as what lies there is run."""
     versions = f"{numba.__version__} {numpy.__version__} {sys.implementation.cache_tag}"
     settings = [getattr(numba.config, name) for name in ("CPU_NAME", "CPU_FEATURES", "ENABLE_AVX", "OPT")]
     digest = hashlib.sha256(f"{versions} {settings}".encode() + _processor())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(f"{source.resolve()} {source.stat().st_mtime_ns}".encode() + source.read_bytes())
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    for root in (home, Path(tempfile.gettempdir())):
-        folder = root / "psboost" / f"kernels-{digest.hexdigest()[:16]}"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(folder, os.W_OK):
-            return folder
-    raise OSError(f"no writable folder for compiled kernels: tried {home} and {tempfile.gettempdir()}")
+    name, of_user = f"kernels-{digest.hexdigest()[:16]}", Path(tempfile.gettempdir()) / f"psboost-{os.getuid()}"
+    with suppress(OSError):
+        (home / "psboost" / name).mkdir(parents=True, exist_ok=True)
+        if os.access(home / "psboost" / name, os.W_OK):
+            return home / "psboost" / name
+    with suppress(OSError):
+        of_user.mkdir(mode=0o700, exist_ok=True)
+        if of_user.lstat().st_uid == os.getuid() and of_user.lstat().st_mode & 0o7777 == 0o700:
+            (of_user / name).mkdir(exist_ok=True)
+            return of_user / name
+    raise OSError(f"no folder for compiled kernels: {home} is not writable, and {of_user} not this user's alone")
 
 
 def _processor() -> bytes:

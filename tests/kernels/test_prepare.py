@@ -85,6 +85,18 @@ def test_each_processor_has_a_folder_of_its_own(monkeypatch, tmp_path):
     assert kernels._cache_folder() != folder
 
 
+def test_a_temporary_folder_is_the_users_alone(monkeypatch, tmp_path):
+    (tmp_path / "no-folder").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no-folder"))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = kernels._cache_folder()
+    assert folder.parent == tmp_path / f"psboost-{os.getuid()}" and folder.is_dir()
+    assert kernels._cache_folder() == folder
+    folder.parent.chmod(0o777)
+    with pytest.raises(OSError, match="not this user's alone"):
+        kernels._cache_folder()
+
+
 def test_numba_may_be_there_before_and_keep_other_code_elsewhere(tmp_path):
     program = """
 import numba
