@@ -120,13 +120,13 @@ class Kernel(CPUDispatcher):
 
     def _describe(self) -> None:
         """Has it ready for a caller to be compiled."""
-        while self._linked:
-            function, descriptor = self._linked.pop()
-            signature, known = self._declared[len(self._linked)], pickle.loads(descriptor)
+        for signature, (function, descriptor) in zip(self._declared, self._linked, strict=False):
+            known = pickle.loads(descriptor)
             self.overloads[signature.args] = compile_result(
                 entry_point=function, fndesc=known, signature=signature, objectmode=False
             )
             self.targetctx.insert_user_function(function, known)
+        self._linked.clear()
 
     def add_overload(self, cres):
         """For callers: what is called where it is, and is no part of theirs."""

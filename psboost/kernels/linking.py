@@ -1,7 +1,7 @@
 """Knows compiled code: keeps it in files, and links it into this process; does not know how code is compiled.
 
 numba's own cache brings back all that it takes to compile callers, in 2 to 4 ms a kernel. To be called, it has to be linked:
-a tenth of that, and of the memory.
+a tenth of that time, and 0.6 of the memory.
 """
 
 import ctypes
