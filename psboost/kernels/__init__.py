@@ -25,16 +25,18 @@ def _cache_folder() -> Path:
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(f"{source.resolve()} {source.stat().st_mtime_ns}".encode() + source.read_bytes())
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    name, of_user = f"kernels-{digest.hexdigest()[:16]}", Path(tempfile.gettempdir()) / f"psboost-{os.getuid()}"
+    of_user, name = Path(tempfile.gettempdir()) / f"psboost-{os.getuid()}", f"kernels-{digest.hexdigest()[:16]}"
+    folder, temporary = home / "psboost" / name, of_user / name
     with suppress(OSError):
-        (home / "psboost" / name).mkdir(parents=True, exist_ok=True)
-        if os.access(home / "psboost" / name, os.W_OK):
-            return home / "psboost" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        if os.access(folder, os.W_OK):
+            return folder
     with suppress(OSError):
         of_user.mkdir(mode=0o700, exist_ok=True)
-        if of_user.lstat().st_uid == os.getuid() and of_user.lstat().st_mode & 0o7777 == 0o700:
-            (of_user / name).mkdir(exist_ok=True)
-            return of_user / name
+        status = of_user.lstat()
+        if status.st_uid == os.getuid() and status.st_mode & 0o7777 == 0o700:
+            temporary.mkdir(exist_ok=True)
+            return temporary
     raise OSError(f"no folder for compiled kernels: {home} is not writable, and {of_user} not this user's alone")
 
 

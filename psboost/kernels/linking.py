@@ -5,9 +5,7 @@ a tenth of that time, and 0.6 of the memory.
 """
 
 import ctypes
-import os
 import pickle
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -16,6 +14,8 @@ from typing import Any, NamedTuple
 from llvmlite.binding import ExecutionEngine, ObjectFileRef, add_symbol
 from numba import _dynfunc
 from numba.core.runtime._nrt_python import c_helpers
+
+from psboost.files import replaced
 
 for _name, _address in c_helpers.items():  # what compiled code calls, by the names that numba gives it when it compiles
     add_symbol(_name if _name.startswith("_") else f"NRT_{_name}", _address)
@@ -52,13 +52,12 @@ def link(code: Code, name: str, module: ModuleType, engine: ExecutionEngine) -> 
 
 def keep(path: Path, held: Any) -> None:
     """`path` is a file with that, which pickle takes: whole, or what it was."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}")
-    temporary.write_bytes(pickle.dumps(held, pickle.HIGHEST_PROTOCOL))
-    os.replace(temporary, path)
+    with replaced(path, "wb") as file:
+        pickle.dump(held, file, pickle.HIGHEST_PROTOCOL)
 
 
 def kept(path: Path) -> Any:
-    """What the file holds; None if it is not there, or not whole, as a machine that loses power may leave it."""
+    """What the file holds; None if it is not there, or damaged."""
     try:
         return pickle.loads(path.read_bytes())
     except (FileNotFoundError, EOFError, pickle.UnpicklingError):

@@ -359,9 +359,7 @@ def _decode_fields(header: list, frames: Sequence[Any]) -> tuple[Envelope, Messa
             raise _Unfit(f"{len(remaining)} frames more than arrays")
     except _Unfit as error:
         raise ProtocolError(f"{_source(sender)}, {kind.__name__} {sequence}: {error}") from error
-    message = object.__new__(kind)
-    vars(message).update(values)  # all fields: no need to look for others
-    return Envelope(run, sender, sequence), message
+    return Envelope(run, sender, sequence), kind(**values)
 
 
 def _source(sender: Any) -> str:

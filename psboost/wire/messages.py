@@ -5,6 +5,7 @@ frame of its own (wire/codec.py). `tree` and `level` say which step of the train
 first tree, or the tree's end), so what comes late is recognised.
 """
 
+from inspect import get_annotations
 from typing import Any, dataclass_transform
 
 import numpy as np
@@ -29,7 +30,7 @@ class Message:
     defaults = {"tree": -1, "level": -1}
 
     def __init_subclass__(cls):
-        cls.types = {**cls.types, **vars(cls).get("__annotations__", {})}
+        cls.types = {**cls.types, **get_annotations(cls)}
         cls.defaults = {name: getattr(cls, name) for name in cls.types if hasattr(cls, name)}
 
     def __init__(self, **values: Any):

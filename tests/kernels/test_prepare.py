@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numba.core.errors import TypingError
 
 from psboost import kernels
 from psboost.interrupts import interrupts_wait
@@ -177,6 +178,17 @@ def test_what_the_cache_does_not_have_whole_is_compiled(another_process, tmp_pat
     again = kernel(int64(int64))(minus)
     assert again(5) == 4 and again.signatures
     assert [path.name for path in tmp_path.iterdir()] == [file.name]
+
+
+def test_who_calls_a_kernel_that_cannot_be_compiled_hears_of_it():
+    @kernel(int64(int64))
+    def wrong(x):
+        return x.nothing
+
+    for _ in range(2):
+        with pytest.raises(TypingError):
+            wrong(1)
+    assert not wrong.is_ready
 
 
 def test_no_two_kernels_have_one_name():
