@@ -180,7 +180,8 @@ def _train(args: argparse.Namespace) -> None:
         from psboost.training import kernel_jobs, train_files
 
     texts = any(path.suffix != ".npz" for path in (config.data, *(path for _, path in config.evals)))
-    _prepare(*kernel_jobs(config.transport, config.mode, config.grid), *(["parse"] if texts else []), quiet=config.quiet)
+    jobs = kernel_jobs(config.transport, config.mode, config.grid) + (("parse",) if texts else ())
+    _prepare(*jobs, quiet=config.quiet)
 
     with Progress(config.num_boost_round, quiet=config.quiet, by_hand=rendezvous is not None) as progress:
         forest = train_files(config, progress, rendezvous)
@@ -248,12 +249,11 @@ def _finite(content: Any) -> Any:
 def _prepare(*jobs: str, quiet: bool = False) -> None:
     """Compiles the kernels of these jobs if this installation has not done so, and says that it does."""
     with _importing():
-        from psboost.kernels.prepare import prepare
+        from psboost.kernels.prepare import VARIANTS, prepare
 
-    if quiet:
-        prepare(*jobs, say=None)
-    else:
-        prepare(*jobs)
+    prepare(*jobs, **({"say": None} if quiet else {}))
+    if quiet:  # or else workers would say it
+        prepare("train", variants=VARIANTS, say=None)
 
 
 def _prepare_for_all() -> None:
@@ -290,9 +290,9 @@ def _members(args: argparse.Namespace) -> int:
     with _importing():
         from psboost.cluster import launch, member, nursery
         from psboost.data import matrix, svmlight  # noqa: F401
-        from psboost.kernels.prepare import load
+        from psboost.kernels.prepare import link
 
-    load("train", "send")
+    link("train", "send")
 
     def play(role: str, rank: int, neighbours) -> int:
         how = {"rendezvous": args.rendezvous, "rank": rank, "neighbours": neighbours}

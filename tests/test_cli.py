@@ -1,5 +1,6 @@
 """Knows what the psboost command says to wrong flags and wrong data, and what it leaves behind; not how it trains."""
 
+import fcntl
 import gzip
 import json
 import os
@@ -207,13 +208,16 @@ def test_one_process_compiles_and_the_others_wait_and_say_so(tmp_path, monkeypat
     monkeypatch.setattr(prepare, "CACHE_FOLDER", tmp_path)
     monkeypatch.setattr(prepare, "_compile", lambda modules: compiled.append(time.sleep(0.1)))
     threads = [threading.Thread(target=prepare.prepare, args=("train",), kwargs={"say": said.append}) for _ in range(3)]
-    for thread in threads:
-        thread.start()
+    with open(tmp_path / "lock", "w") as of_another_process:
+        fcntl.flock(of_another_process, fcntl.LOCK_EX)
+        for thread in threads:
+            thread.start()
+        while not said:
+            time.sleep(0.01)
+        assert said == ["waiting for another process, which is compiling"] and not compiled
     for thread in threads:
         thread.join()
-    assert len(compiled) == 1
-    assert len([text for text in said if text.startswith("compiling")]) == 1
-    assert len([text for text in said if text.startswith("waiting")]) == 2
+    assert len(compiled) == 1 and len(said) == 2 and said[1].startswith("compiling what it takes to train: once")
 
 
 def test_compiling_that_fails_is_tried_again(tmp_path, monkeypatch):
@@ -229,7 +233,12 @@ def test_compiling_that_fails_is_tried_again(tmp_path, monkeypatch):
         prepare.prepare("train", say=None)
     said = []
     monkeypatch.setattr(prepare, "_compile", compiled.append)
-    for jobs in (["train"], ["train", "send"], ["send", "train"]):
-        prepare.prepare(*jobs, say=said.append)
-    assert compiled == [list(prepare.JOBS["train"]), list(prepare.JOBS["send"])]
-    assert len(said) == 2 and all(text.startswith("compiling") for text in said)
+    dense = ("dense", "16 bits")
+    for jobs, variants in ((["train"], [()]), (["train", "send"], [()]), (["send", "train"], [dense, ()])):
+        prepare.prepare(*jobs, variants=variants, say=said.append)
+    held = {job: [(name, ()) for name in prepare.JOBS[job]] for job in ("train", "send")}
+    of_dense = [(name, dense) for job in ("send", "train") for name in prepare.JOBS[job]]
+    assert compiled == [held["train"], held["send"], of_dense]
+    assert [text.partition(":")[0].removeprefix("compiling what it takes to ") for text in said] == [
+        "train", "send", "send (dense, 16 bits), train (dense, 16 bits)"
+    ]  # fmt: skip

@@ -57,6 +57,11 @@ class RowGradients:
         grad, hess = np.max(self._of_chunks(largest), axis=0).tolist()
         return grad * self._unit, hess * self._unit
 
+    @property
+    def variant(self) -> str:
+        """Which kernels are for gradients so wide (kernels.prepare.VARIANTS)."""
+        return "16 bits" if self.packed.dtype == np.int32 else "32 bits"
+
     def round(self, steps: Steps, key: np.uint64, row_offset: int) -> np.ndarray:
         """Fills `packed`; the first row is row `row_offset` of all row shards'. Returns what they come to: int64
         (1, kernels.node_builds.N_SUMS)."""

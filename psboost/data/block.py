@@ -73,6 +73,11 @@ class Block(ABC):
     def n_bins(self) -> int:
         return int(self.bin_offsets[-1])
 
+    @property
+    @abstractmethod
+    def variant(self) -> str:
+        """Which kernels are for it (kernels.prepare.VARIANTS)."""
+
     @abstractmethod
     def clear_bits(
         self, splits: np.ndarray, shard: int, first: int, rows: slice, members: Members, bits: np.ndarray
@@ -110,6 +115,10 @@ class SparseBlock(Block):
     bitmaps: Bitmaps
     tilings: tuple[Tiles, ...]
 
+    @property
+    def variant(self):
+        return "narrow rows" if self.bins.dtype == np.uint16 else "wide rows"
+
     def clear_bits(self, splits, shard, first, rows, members, bits):
         routing_kernels.clear_by_splits(
             self.indptr, self.bins, self.stride, self.posting_offsets, self.posting_rows, self.rows_ascend, *self.bitmaps,
@@ -130,6 +139,10 @@ class DenseBlock(Block):
     cells: np.ndarray
     columns: np.ndarray
     stride: int
+
+    @property
+    def variant(self):
+        return "dense"
 
     def clear_bits(self, splits, shard, first, rows, members, bits):
         dense_kernels.clear_by_splits_dense(

@@ -2,10 +2,23 @@
 
 import numpy as np
 
-from psboost.kernels.compile import IN, OUT, boolean, float32, float64, inline, int32, int64, kernel, uint64, void
+from psboost.kernels.compile import (
+    IN,
+    OUT,
+    boolean,
+    float32,
+    float64,
+    inline,
+    int32,
+    int64,
+    kernel,
+    kernel_for,
+    uint64,
+    void,
+)
 from psboost.kernels.floats import FLOAT32_MAX
 from psboost.kernels.prefetch import prefetch
-from psboost.kernels.row_bins import NARROW, WIDE
+from psboost.kernels.row_bins import ROWS
 
 SEARCHED = 1024  # values at once: what is known of them stays in the cache from one step of the search to the next
 # So many cells ahead, the place that a bin goes to is asked for: 0.45 to 0.75 of the time on url-, avazu-, rcv1- and
@@ -273,7 +286,7 @@ def count_rows(posting_rows, counts):
         counts[posting_rows[i]] += 1
 
 
-@kernel([void(IN[int64], IN[int32], OUT[offset], OUT[bins]) for offset, bins in (WIDE, NARROW)])
+@kernel_for(ROWS.values(), signature=lambda offset, bins: void(IN[int64], IN[int32], OUT[offset], OUT[bins]))
 def scatter_bins(posting_offsets, posting_rows, cursors, bins):
     """CSR rows of bin ids from postings; cursors[r] is where row r begins, and at the end where it stops.
 
@@ -290,7 +303,7 @@ def scatter_bins(posting_offsets, posting_rows, cursors, bins):
             bins[at] = bin_
 
 
-@kernel([void(int64, int64, IN[offset], OUT[bins]) for offset, bins in (WIDE, NARROW)])
+@kernel_for(ROWS.values(), signature=lambda offset, bins: void(int64, int64, IN[offset], OUT[bins]))
 def pad_rows(stride, n_bins, ends, bins):
     """Writes what is behind the bins of padded rows (kernels.row_bins); ends[r] is where those of row r end."""
     for row in range(len(ends)):

@@ -5,10 +5,25 @@ Which cells count: `keep_zeros` and `keep_nan` say whether zeros and NaN do, all
 
 import numpy as np
 
-from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, int64, kernel, types, uint32, uint64, void
+from psboost.kernels.compile import (
+    IN,
+    OUT,
+    boolean,
+    float32,
+    inline,
+    int32,
+    int64,
+    kernel,
+    kernel_for,
+    types,
+    uint32,
+    uint64,
+    void,
+)
 from psboost.kernels.floats import FLOAT32_MAX
 from psboost.kernels.prefetch import prefetch
 
+INDICES = {"": int32, "seldom": int64}  # of columns
 _AHEAD = 64  # so many cells ahead, a column's count is asked for: 0.8 of the time where there are many columns
 FILTERED = 1024  # columns that are filtered together
 MIX = 0x9E3779B97F4A7C15  # bit `column * MIX >> shift` of the set is 1 for the columns looked for
@@ -22,11 +37,9 @@ def does_count(value, keep_zeros, keep_nan):
     return (keep_zeros or value != 0) and (keep_nan or not np.isnan(value))
 
 
-@kernel(
-    [
-        int64(IN[int64], IN[index], IN[float32], boolean, boolean, OUT[int64], OUT[index], OUT[float32])
-        for index in (int32, int64)
-    ]
+@kernel_for(
+    INDICES,
+    signature=lambda index: int64(IN[int64], IN[index], IN[float32], boolean, boolean, OUT[int64], OUT[index], OUT[float32]),
 )
 def compact(indptr, columns, values, keep_zeros, keep_nan, out_indptr, out_columns, out_values):
     """Number of cells that are left: those that count and whose column is not negative. -0.0 becomes 0.0."""
@@ -56,7 +69,7 @@ def first_infinite(values):
     return -1
 
 
-@kernel([types.UniTuple(int64, 2)(IN[int64], IN[index], int64) for index in (int32, int64)])
+@kernel_for(INDICES, signature=lambda index: types.UniTuple(int64, 2)(IN[int64], IN[index], int64))
 def check_rows(indptr, columns, n_features):
     """(position of the first column outside 0 .. n_features or -1, 1 if each row's columns ascend else 0)."""
     most = int64(_ALL >> uint64(65 - 8 * columns.itemsize))  # np.iinfo would load 10 MB of what compiles kernels
@@ -75,7 +88,7 @@ def check_rows(indptr, columns, n_features):
     return -1, 0 if descends else 1
 
 
-@kernel([void(IN[index], IN[float32], boolean, boolean, OUT[uint32]) for index in (int32, int64)])
+@kernel_for(INDICES, signature=lambda index: void(IN[index], IN[float32], boolean, boolean, OUT[uint32]))
 def count_by_table(columns, values, keep_zeros, keep_nan, counts):
     """Add the cells that count, per column, to `counts`; columns beyond it are left out."""
     n_cells = len(columns)
@@ -101,11 +114,11 @@ def slot_of(keys, column):
     return slot
 
 
-@kernel(
-    [
-        types.UniTuple(int64, 2)(IN[index], IN[float32], boolean, boolean, int64, int64, int64, OUT[int64], OUT[int64])
-        for index in (int32, int64)
-    ]
+@kernel_for(
+    INDICES,
+    signature=lambda index: types.UniTuple(int64, 2)(
+        IN[index], IN[float32], boolean, boolean, int64, int64, int64, OUT[int64], OUT[int64]
+    ),
 )
 def count_by_hash(columns, values, keep_zeros, keep_nan, lowest, begin, n_keys, keys, counts):
     """(end, n_keys): count those of the cells begin .. end that count, in columns >= lowest; stops if it is half full."""
@@ -122,7 +135,7 @@ def count_by_hash(columns, values, keep_zeros, keep_nan, lowest, begin, n_keys, 
     return len(columns), n_keys
 
 
-@kernel([void(IN[int64], IN[payload], OUT[int64], OUT[payload]) for payload in (int32, int64)])
+@kernel_for(INDICES, signature=lambda payload: void(IN[int64], IN[payload], OUT[int64], OUT[payload]))
 def fill_hash(columns, payloads, keys, out_payloads):
     """Put distinct columns with their payloads into an empty hash table; negative columns are left out."""
     for k in range(len(columns)):
@@ -132,14 +145,14 @@ def fill_hash(columns, payloads, keys, out_payloads):
             out_payloads[slot] = payloads[k]
 
 
-@kernel([void(IN[index], IN[int32], OUT[int32]) for index in (int32, int64)])
+@kernel_for(INDICES, signature=lambda index: void(IN[index], IN[int32], OUT[int32]))
 def locate_by_table(columns, table, out):
     """out[k] = table[columns[k]], -1 beyond the table."""
     for k in range(len(columns)):
         out[k] = table[columns[k]] if columns[k] < len(table) else -1
 
 
-@kernel([void(IN[index], IN[int64], IN[int32], OUT[int32]) for index in (int32, int64)])
+@kernel_for(INDICES, signature=lambda index: void(IN[index], IN[int64], IN[int32], OUT[int32]))
 def locate_by_hash(columns, keys, payloads, out):
     """out[k] = the payload of columns[k], -1 for one that is not in the hash table."""
     for k in range(len(columns)):

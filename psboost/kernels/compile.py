@@ -14,14 +14,17 @@ called must then be there, under the same name, in every process that loads the 
 after those that it calls, and its name holds the line that it starts at, not the order of compiling.
 """
 
-import inspect
 import os
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence, Set
 from functools import cached_property
+from itertools import chain, product, repeat
+from pathlib import Path
+from typing import Any
 
 from numba import boolean, float32, float64, int8, int32, int64, types, uint8, uint16, uint32, uint64, void
+from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, compile_result
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
@@ -30,10 +33,11 @@ from numba.core.typing.typeof import typeof_impl
 from psboost.interrupts import interrupts_wait
 from psboost.kernels import CACHE_FOLDER, linking
 from psboost.kernels.linking import Code
+from psboost.kernels.prepare import alone
 
 __all__ = [
-    "IN", "IN2", "OUT", "OUT2", "boolean", "estimate", "float32", "float64", "inline", "int8", "int32", "int64", "kernel",
-    "types", "uint8", "uint16", "uint32", "uint64", "void",
+    "IN", "IN2", "OUT", "OUT2", "boolean", "estimate", "float32", "float64", "inline", "int8", "int32", "int64",
+    "kernel", "kernel_for", "types", "uint8", "uint16", "uint32", "uint64", "void",
 ]  # fmt: skip
 
 _SCALARS = (int8, uint8, boolean, int32, uint16, uint32, int64, uint64, float32, float64)
@@ -44,6 +48,7 @@ OUT2 = {scalar: types.Array(scalar, 2, "C") for scalar in _SCALARS}
 
 
 _OPTIONS = {"nopython": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_KERNEL_OPTIONS = {**_OPTIONS, "fastmath": False, "forceinline": False}  # not those of the helper that calls it
 
 
 class _KernelCompiler(Compiler):
@@ -52,92 +57,137 @@ class _KernelCompiler(Compiler):
         return super()._compile_bytecode()
 
 
+class _PartOfCallers(JITCodeLibrary):
+    """Code that is optimised, and becomes the machine's, only where it is linked in."""
+
+    def _optimize_final_module(self):
+        pass
+
+    def _finalize_final_module(self):
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+
 class _HelperCompiler(Compiler):
     def compile_extra(self, func):
         self.state.flags.no_compile = True  # into what Python can call
+        self.state.library = _PartOfCallers(self.state.targetctx.codegen(), func.__qualname__)
         return super().compile_extra(func)
 
 
 class Kernel(CPUDispatcher):
-    """A function compiled for its declared signatures, when it is first called: linked, if the cache has its code."""
+    """A function that is compiled for a declared signature when it is first called for it: linked, if the cache has that."""
 
     _all: dict[tuple, "Kernel"] = {}  # by where they start: two of one name would be one to those that call them
+    _by_symbol: dict[str, tuple[tuple, int]] = {}  # in compiled code, of those that callers know: place and signature
 
-    def __init__(self, function, declared: list):
+    def __init__(self, function, declared: list[tuple]):
+        """`declared`: signatures, each with the names of what it is for."""
         place = function.__module__, function.__qualname__, function.__code__.co_firstlineno
         if place in self._all:
             raise ValueError(f"a kernel of its name starts there already: {place}")
         self._all[place] = self
-        super().__init__(function, targetoptions=_OPTIONS, pipeline_class=_KernelCompiler)
-        self._declared, self._place = declared, place
-        self._linked: list[tuple[Callable, bytes]] = []  # of each signature, and its descriptor; none if compiled here
+        super().__init__(function, targetoptions=_KERNEL_OPTIONS, pipeline_class=_KernelCompiler)
+        self._place, self._declared = place, [signature for signature, *_ in declared]
+        self._variants = [frozenset(names) - {""} for _, *names in declared]
+        self._functions: dict[int, Callable] = {}  # by the number of the signature
+        self._descriptors: dict[int, bytes] = {}  # of functions that were linked, and that callers do not know yet
 
     @property
-    def is_ready(self) -> bool:
-        """Whether it is there to be called at once."""
-        return not self._can_compile
+    def n_ready(self) -> int:
+        """Of its signatures, how many are there to be called at once."""
+        return len(self._functions)
 
     @property
     def nopython_signatures(self) -> list:
         """By which numba finds the one for given types."""
         return self._declared
 
-    def load(self) -> None:
-        """Has it ready to be called."""
+    def load(self, variant: Set = frozenset()) -> None:
+        """Has the signatures of a variant, or those of none, ready to be called."""
+        for number, names in enumerate(self._variants):
+            if names <= variant and bool(names) == bool(variant):
+                self._load(number)
+
+    def link(self) -> None:
+        """Has all that the cache holds ready to be called."""
+        for number in range(len(self._declared)):
+            self._load(number, or_compile=False)
+
+    def _load(self, number: int, or_compile: bool = True) -> bool:
+        """Has a signature ready to be called; returns whether it is."""
+        path, source = CACHE_FOLDER / "{}.{}-{}-{}".format(*self._place, number), os.stat(self.py_func.__code__.co_filename)
+        stamp = source.st_mtime_ns, source.st_size
         with global_compiler_lock, interrupts_wait():
-            if self.is_ready:  # another thread was quicker
-                return
-            path, source = CACHE_FOLDER / "{}.{}-{}".format(*self._place), os.stat(self.py_func.__code__.co_filename)
-            stamp = source.st_mtime_ns, source.st_size
-            match linking.kept(path):
-                case (written, called, codes) if written == stamp and self._all.keys() >= set(called):
-                    for place in called:
-                        self._all[place].load()
-                    self._link(codes)
-                case _:
-                    called = _called_by(self.py_func)
-                    codes = self._compile(called)
-                    linking.keep(path, (stamp, [kernel._place for kernel in called], codes))
+            if self._link(number, stamp, path) or not or_compile:
+                return number in self._functions
+        with alone(), global_compiler_lock, interrupts_wait():  # in this order: who is alone waits for the other lock
+            if not self._link(number, stamp, path):
+                called, code = self._compile(number)
+                linking.keep(path, (stamp, called, code))
+        return True
 
-    def _link(self, codes: list[Code]) -> None:
-        """Has it ready by code for each signature."""
-        engine, (module, name, _) = self.targetctx.codegen()._engine._ee, self._place
-        for signature, code in zip(self._declared, codes, strict=True):
-            function = linking.link(code, name, sys.modules[module], engine)
-            self._insert([argument._code for argument in signature.args], function, False)
-            self._linked.append((function, code.descriptor))
-        self._can_compile = False
+    def _link(self, number: int, stamp: tuple, path: Path) -> bool:
+        """Has a signature ready by what the cache holds of it; False if that is not for this source."""
+        if number in self._functions:  # another thread was quicker
+            return True
+        match linking.kept(path):
+            case (written, called, code) if written == stamp and all(
+                place in self._all and self._all[place]._load(of_called, or_compile=False) for place, of_called in called
+            ):
+                module, name, _ = self._place
+                engine = self.targetctx.codegen()._engine._ee
+                self._functions[number] = linking.link(code, name, sys.modules[module], engine)
+                self._descriptors[number] = code.descriptor
+                return True
+        return False
 
-    def _compile(self, called: "list[Kernel]") -> list[Code]:
-        """Has it ready, which calls these, by numba; returns its code for each signature."""
-        for kernel in called:
-            kernel.load()
-            kernel._describe()
-        for signature in self._declared:
-            self.compile(signature)
-        self.disable_compile()
-        return [_code_of(self.overloads[signature.args]) for signature in self._declared]
+    def _compile(self, number: int) -> tuple[list, Code]:
+        """Has a signature ready by numba; returns the signatures of kernels that it calls, and its code."""
+        signature = self._declared[number]
+        super().compile(signature)
+        compiled = self.overloads[signature.args]
+        self._functions[number] = compiled.entry_point
+        self._by_symbol[compiled.fndesc.llvm_func_name] = self._place, number
+        missing = {function.name for function in compiled.library._final_module.functions if function.is_declaration}
+        return [self._by_symbol[symbol] for symbol in missing & self._by_symbol.keys()], _code_of(compiled)
 
-    def _describe(self) -> None:
-        """Has it ready for a caller to be compiled."""
-        for signature, (function, descriptor) in zip(self._declared, self._linked, strict=False):
-            known = pickle.loads(descriptor)
-            self.overloads[signature.args] = compile_result(
-                entry_point=function, fndesc=known, signature=signature, objectmode=False
-            )
-            self.targetctx.insert_user_function(function, known)
-        self._linked.clear()
+    def compile(self, types_given) -> None:
+        """Called by numba for a caller with arguments of these types: which will find what it calls, if there is that."""
+        if (number := self._number_of(types_given)) is not None:
+            self._load(number)
+            if (descriptor := self._descriptors.pop(number, None)) is not None:
+                self._describe(number, pickle.loads(descriptor))
 
-    def add_overload(self, cres):
+    def _number_of(self, types_given: tuple) -> int | None:
+        """The signature that fits them best."""
+        best = self.typingctx.resolve_overload(self.py_func, self._declared, types_given, {})
+        return None if best is None else self._declared.index(best)
+
+    def _describe(self, number: int, known) -> None:
+        """Has a function that was linked ready for callers to be compiled."""
+        signature, function = self._declared[number], self._functions[number]
+        self._by_symbol[known.llvm_func_name] = self._place, number
+        self.overloads[signature.args] = compile_result(
+            entry_point=function, fndesc=known, signature=signature, objectmode=False
+        )
+        self.targetctx.insert_user_function(function, known)
+
+    def add_overload(self, compiled):
         """For callers: what is called where it is, and is no part of theirs."""
-        super().add_overload(cres)
-        self.targetctx.remove_user_function(cres.entry_point)
-        self.targetctx.insert_user_function(cres.entry_point, cres.fndesc)
+        self.overloads[tuple(compiled.signature.args)] = compiled
+        self.targetctx.remove_user_function(compiled.entry_point)
+        self.targetctx.insert_user_function(compiled.entry_point, compiled.fndesc)
 
     def _compile_for_args(self, *args, **kws):
-        """Called by the first call, which then calls what is returned."""
-        self.load()
-        return self
+        """Called for arguments of other types than before; what it returns is then called."""
+        given = tuple(self.typeof_pyval(value) for value in args)
+        self._types_active_call.clear()
+        if (number := self._number_of(given)) is None:
+            raise TypeError(f"No matching definition of {self.__name__} for {', '.join(map(str, given))}")
+        self._load(number)
+        self._insert([argument._code for argument in given], self._functions[number], False)
+        return self._functions[number]
 
 
 class Helper:
@@ -168,16 +218,6 @@ class _InlineDispatcher(CPUDispatcher):
         self.targetctx.insert_user_function(cres.entry_point, cres.fndesc, [cres.library])
 
 
-def _called_by(function) -> list[Kernel]:
-    """The kernels that a function calls, itself or in a helper."""
-    around = inspect.getclosurevars(function)
-    called = [*around.globals.values(), *around.nonlocals.values()]
-    for module in filter(inspect.ismodule, tuple(called)):
-        called += [vars(module).get(name) for name in function.__code__.co_names]
-    of_helpers = [_called_by(each.py_func) for each in called if isinstance(each, Helper)]
-    return list(dict.fromkeys(sum(of_helpers, [each for each in called if isinstance(each, Kernel)])))
-
-
 def _code_of(compiled) -> Code:
     """What numba made of a kernel for one signature."""
     descriptor = compiled.fndesc
@@ -191,9 +231,28 @@ def _code_of(compiled) -> Code:
     )
 
 
-def kernel(signature):
-    """Decorator: compile for `signature` or several, serial, without the GIL, without fast-math (sums keep their order)."""
-    return lambda function: Kernel(function, signature if isinstance(signature, list) else [signature])
+def kernel(signature=(), seldom: Sequence = ()):
+    """Decorator: compile for `signature` or several, serial, without the GIL, without fast-math (sums keep their order).
+
+    Those that are `seldom` called for are not compiled before they are.
+    """
+    usual = signature if isinstance(signature, Sequence) else [signature]
+    return lambda function: Kernel(function, [(one, "") for one in usual] + [(one, "seldom") for one in seldom])
+
+
+def kernel_for(*choices: dict[str, Any] | Iterable, signature: Callable):
+    """Decorator: a kernel with the signature that is made for each combination of one of each of these choices.
+
+    A choice is a type or a tuple of types; by name, if what it is for is to be compiled only where that occurs (variants in
+    kernels.prepare), or "seldom".
+    """
+    named = [choice.items() if isinstance(choice, dict) else zip(repeat(""), choice, strict=False) for choice in choices]
+    declared = []
+    for combined in product(*named):
+        names, chosen = zip(*combined, strict=True)
+        of_choices = chain.from_iterable(one if isinstance(one, tuple) else (one,) for one in chosen)
+        declared.append((signature(*of_choices), *names))
+    return lambda function: Kernel(function, declared)
 
 
 def inline(function):

@@ -21,7 +21,7 @@ from psboost.kernels.compile import (
     inline,
     int32,
     int64,
-    kernel,
+    kernel_for,
     uint8,
     uint16,
     uint64,
@@ -44,7 +44,7 @@ from psboost.kernels.words import are_within, lowest_one
 # A constant: with a variable, a cell takes a third more time. Not 256: of features of a few bins, sums a multiple of 2 KiB
 # apart would compete for the same few lines of the cache.
 BYTE_STRIDE = 264
-_CODES = (uint8, uint16)
+CODES = {"dense": uint8, "seldom": uint16}  # of cells
 _0, _1, _2, _4, _6, _8, _63, _64 = (uint64(k) for k in (0, 1, 2, 4, 6, 8, 63, 64))
 _LOW = 0xFFFFFFFF
 _AHEAD = uint64(32)  # how many rows ahead a row's cells are asked for: a node's rows are far apart
@@ -53,14 +53,12 @@ _ROWS_AT_ONCE = uint64(2048)
 _FEW = 1024  # rows: if no more fit one slot, moving what they come to takes longer than they do
 
 
-@kernel(
-    [
-        void(
-            IN[int64], IN[int32], IN[float32], IN[int64], IN[float32], IN[int32], boolean, IN[int32], int64, OUT2[code],
-            OUT[int64],
-        )
-        for code in _CODES
-    ]
+@kernel_for(
+    CODES,
+    signature=lambda code: void(
+        IN[int64], IN[int32], IN[float32], IN[int64], IN[float32], IN[int32], boolean, IN[int32], int64, OUT2[code],
+        OUT[int64],
+    ),
 )  # fmt: skip
 def fill_columns(
     offsets, rows, values, cut_offsets, cuts, bin_offsets, keep_nan, blanks, first_feature, columns, counts
@@ -86,7 +84,7 @@ def fill_columns(
                     counts[f] += 1
 
 
-@kernel([void(IN2[code], OUT[code]) for code in _CODES])
+@kernel_for(CODES, signature=lambda code: void(IN2[code], OUT[code]))
 def interleave(columns, cells):
     """Writes the columns (n_features, n_rows) to `cells`, row after row; some rows at once, which stay in the cache."""
     n_features, n_rows = uint64(columns.shape[0]), uint64(columns.shape[1])
@@ -143,13 +141,12 @@ def _compiled_stride_and_line(cells, stride):
     return lambda cells, stride: (uint64(stride), _LINE // uint64(2))
 
 
-@kernel(
-    [
-        void(IN[code], int64, IN[int32], IN[int32], IN[width], boolean, int64, OUT[int64], OUT[int64])
-        for code in _CODES
-        for width in WIDTHS
-    ]
-)
+@kernel_for(
+    CODES, WIDTHS,
+    signature=lambda code, width: void(
+        IN[code], int64, IN[int32], IN[int32], IN[width], boolean, int64, OUT[int64], OUT[int64]
+    ),
+)  # fmt: skip
 def build_dense(cells, stride, bin_offsets, rows, packed, pairs, n_fit, wide, acc):
     """acc[b] += packed[row] for every bin b that a row of `rows` holds (kernels.histograms says what slots and pairs are).
 
@@ -204,7 +201,7 @@ def _leaves(column, row, begin, end, other):
     return uint64(((cell >= begin) & (cell < end)) | (cell == other))
 
 
-@kernel([void(IN2[code], IN2[int64], int64, int64, IN2[uint64], OUT[uint64]) for code in _CODES])
+@kernel_for(CODES, signature=lambda code: void(IN2[code], IN2[int64], int64, int64, IN2[uint64], OUT[uint64]))
 def clear_bits_dense(columns, leaving, first_row, last_row, members, bits):
     """Clears the bit of every member of the rows first_row .. last_row whose cell leaves, for each of `leaving`
     (kernels.routing) whose rows are bits; columns (n_features, n_rows). first_row is a multiple of 64, and so is last_row
@@ -233,7 +230,7 @@ def clear_bits_dense(columns, leaving, first_row, last_row, members, bits):
             bits[w] &= ~away
 
 
-@kernel([void(IN2[code], IN[int32], IN2[int64], OUT[uint64]) for code in _CODES])
+@kernel_for(CODES, signature=lambda code: void(IN2[code], IN[int32], IN2[int64], OUT[uint64]))
 def clear_bits_of_lists_dense(columns, rows, lists, bits):
     """The same for those `rows` of each of `lists`, of `leaving` whose rows are a list."""
     for s in range(len(lists)):
@@ -245,14 +242,12 @@ def clear_bits_of_lists_dense(columns, rows, lists, bits):
             bits[row >> _6] &= ~(_leaves(column, row, begin, end, nan_bin) << (row & _63))
 
 
-@kernel(
-    [
-        void(
-            IN2[code], IN[int32], IN[int32], IN2[int32], int64, int64, int64, int64, IN2[uint64], IN[int32], IN2[int64],
-            OUT[uint64],
-        )
-        for code in _CODES
-    ]
+@kernel_for(
+    CODES,
+    signature=lambda code: void(
+        IN2[code], IN[int32], IN[int32], IN2[int32], int64, int64, int64, int64, IN2[uint64], IN[int32], IN2[int64],
+        OUT[uint64],
+    ),
 )  # fmt: skip
 def clear_by_splits_dense(
     columns, bin_offsets, n_cuts, splits, shard, first, first_row, last_row, members, rows, held, bits

@@ -3,8 +3,8 @@
 Nodes are taken, and entries written, as kernels.node_builds says; the block as kernels.dense has it.
 """
 
-from psboost.kernels.compile import IN, OUT, OUT2, boolean, int32, int64, kernel, uint8, uint16, uint64
-from psboost.kernels.dense import build_dense
+from psboost.kernels.compile import IN, OUT, OUT2, boolean, int32, int64, kernel_for, uint8, uint64
+from psboost.kernels.dense import CODES, build_dense
 from psboost.kernels.fills import fill
 from psboost.kernels.histograms import rows_that_fit, span_size
 from psboost.kernels.node_builds import HESS, MOST_GRAD, MOST_HESS, SIZE, extract_node, has_room
@@ -12,16 +12,16 @@ from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS
 
-_BLOCKS = [(IN[code], int64, IN[int32]) for code in (uint8, uint16)]  # cells, stride, bin_offsets
+
+def _block(code) -> tuple:
+    """cells, stride, bin_offsets"""
+    return IN[code], int64, IN[int32]
 
 
-@kernel(
-    [
-        boolean(*block, IN[int32], IN[int64], IN[int64], IN[width], OUT[int64], OUT[int64])
-        for block in _BLOCKS
-        for width in WIDTHS
-    ]
-)
+@kernel_for(
+    CODES, WIDTHS,
+    signature=lambda code, width: boolean(*_block(code), IN[int32], IN[int64], IN[int64], IN[width], OUT[int64], OUT[int64]),
+)  # fmt: skip
 def build_dense_node(cells, stride, bin_offsets, rows, span, sums, packed, wide, acc):
     """The sums of a node over all bins; returns whether they are in pairs.
 
@@ -39,15 +39,12 @@ def build_dense_node(cells, stride, bin_offsets, rows, span, sums, packed, wide,
     return pairs
 
 
-@kernel(
-    [
-        int64(
-            *block, IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[int64], OUT[int64], IN[int32], IN[int64], IN[int64],
-            IN[int64], int64, int64, OUT[int32], OUT[int64], OUT[int64], IN[int64], OUT2[int64],
-        )
-        for block in _BLOCKS
-        for width in WIDTHS
-    ]
+@kernel_for(
+    CODES, WIDTHS,
+    signature=lambda code, width: int64(
+        *_block(code), IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[int64], OUT[int64], IN[int32], IN[int64],
+        IN[int64], IN[int64], int64, int64, OUT[int32], OUT[int64], OUT[int64], IN[int64], OUT2[int64],
+    ),
 )  # fmt: skip
 def build_dense_nodes(
     cells, stride, bin_offsets, rows, spans, sums, packed, wide, acc, features, offsets, positions, edges, first, i, bins,
@@ -68,15 +65,12 @@ def build_dense_nodes(
     return int64(i)
 
 
-@kernel(
-    [
-        int64(
-            *block, IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[int64], OUT[int64], NODE_HISTOGRAM, OUT[int64],
-            OUT2[int64], IN[uint8], int64, int64, OUT2[int64],
-        )
-        for block in _BLOCKS
-        for width in WIDTHS
-    ]
+@kernel_for(
+    CODES, WIDTHS,
+    signature=lambda code, width: int64(
+        *_block(code), IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[int64], OUT[int64], NODE_HISTOGRAM,
+        OUT[int64], OUT2[int64], IN[uint8], int64, int64, OUT2[int64],
+    ),
 )  # fmt: skip
 def share_dense_nodes(
     cells, stride, bin_offsets, rows, spans, sums, packed, wide, acc, memory, used, parents, built_left, k, least, nodes

@@ -6,7 +6,20 @@ Gradients are float32 where the loss bounds them, and then in a unit that no row
 import numpy as np
 from numba.extending import overload
 
-from psboost.kernels.compile import IN, OUT, float32, float64, inline, int32, int64, kernel, uint8, uint32, uint64, void
+from psboost.kernels.compile import (
+    IN,
+    OUT,
+    float32,
+    float64,
+    inline,
+    int32,
+    int64,
+    kernel_for,
+    uint8,
+    uint32,
+    uint64,
+    void,
+)
 from psboost.kernels.floats import MOST, exp
 from psboost.kernels.members import NODES
 from psboost.kernels.packed_rows import WIDTHS, pack
@@ -54,7 +67,7 @@ def _compiled_of_row(margin, label, weight):
     return lambda margin, label, weight: _squared(margin, label, weight)
 
 
-@kernel([void(IN[float32], IN[label], IN[kind], OUT[kind], OUT[kind]) for label, kind in LOSSES])
+@kernel_for(LOSSES, signature=lambda label, kind: void(IN[float32], IN[label], IN[kind], OUT[kind], OUT[kind]))
 def compute_gradients(margins, labels, weights, grads, hesses):
     """Of the log loss, whose labels, 0 or 1, are uint8: grad = (p - y) w and hess = p (1 - p) w, p = 1 / (1 + exp(-margin)).
     Of half the squared error, whose labels are float64: grad = (margin - y) w and hess = w. A single weight is all rows'."""
@@ -95,7 +108,10 @@ def _round_up(whole, word):
     return compiled
 
 
-@kernel([void(IN[kind], IN[kind], float64, float64, uint64, int64, OUT[width]) for kind in FLOATS for width in WIDTHS])
+@kernel_for(
+    FLOATS, WIDTHS,
+    signature=lambda kind, width: void(IN[kind], IN[kind], float64, float64, uint64, int64, OUT[width]),
+)  # fmt: skip
 def round_gradients(grads, hesses, grad_step, hess_step, key, row_offset, packed):
     """Packs grad / grad_step and hess / hess_step (kernels.packed_rows), rounded up or down at random, without bias;
     but a hess is a step at least.
@@ -118,7 +134,7 @@ def round_gradients(grads, hesses, grad_step, hess_step, key, row_offset, packed
         packed[i] = pack(grad, max(hess, int32(hesses[i] > 0.0)), packed)
 
 
-@kernel([void(IN[kind], IN[kind], IN[node], float64, float64, OUT[int64]) for kind in FLOATS for node in NODES])
+@kernel_for(FLOATS, NODES, signature=lambda kind, node: void(IN[kind], IN[kind], IN[node], float64, float64, OUT[int64]))
 def sum_by_node(grads, hesses, node_of_row, grad_step, hess_step, sums):
     """Adds grad / grad_step and hess / hess_step of each row, rounded to the nearest integer, to a pair of its node.
 
@@ -137,7 +153,7 @@ def sum_by_node(grads, hesses, node_of_row, grad_step, hess_step, sums):
             sums[pair + uint64(1)] += some_hesses[i]
 
 
-@kernel([void(IN[node], IN[float32], OUT[float32]) for node in NODES])
+@kernel_for(NODES, signature=lambda node: void(IN[node], IN[float32], OUT[float32]))
 def add_values(node_of_row, values, margins):
     """Adds to each row's margin the value of the node that the row is in."""
     for i in range(uint64(len(node_of_row))):

@@ -13,10 +13,10 @@ calls sees to it that neither half overflows, and takes pairs where one might. `
 import numpy as np
 
 from psboost.kernels.ascending import first_from
-from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint64, void
+from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, kernel_for, types, uint64, void
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import prefetch
-from psboost.kernels.row_bins import N_NONE, ROW_BINS, bins_of
+from psboost.kernels.row_bins import N_NONE, ROWS, bins_of
 
 LOW, HALF = 0xFFFFFFFF, 1 << 31
 GRADS_FIT, HESSES_FIT = 1 << 31, 1 << 32  # with less in a node, no packed sum of it overflows
@@ -54,7 +54,7 @@ def write(grad, hess, pairs, k, sums):
 # The asking stands in each kernel anew: as a function, though inlined, it makes them up to five times slower.
 
 
-@kernel([void(*held, IN[int32], IN[width], OUT[int64]) for held in ROW_BINS for width in WIDTHS])
+@kernel_for(ROWS, WIDTHS, signature=lambda indptr, bins, width: void(IN[indptr], IN[bins], IN[int32], IN[width], OUT[int64]))
 def build(indptr, bins, rows, packed, acc):
     """acc[b] += packed[row] for every bin b that a row of `rows` holds; acc is packed.
 
@@ -95,7 +95,7 @@ def _add_row(bins, begin, end, value, acc):
         acc[uint64(bins[begin + k])] += value if begin + k < end else int64(0)
 
 
-@kernel([void(*held, IN[int32], IN[width], OUT[int64]) for held in ROW_BINS for width in WIDTHS])
+@kernel_for(ROWS, WIDTHS, signature=lambda indptr, bins, width: void(IN[indptr], IN[bins], IN[int32], IN[width], OUT[int64]))
 def build_short(indptr, bins, rows, packed, acc):
     """`build` for blocks of short rows, which are asked for at three places, and not in a loop: of rows of 20 to 30 bins, in
     0.75 to 0.95 of the time.
@@ -130,7 +130,7 @@ def _add_padded(bins, step, row, packed, acc):
             acc[uint64(bins[at + k])] += value
 
 
-@kernel([void(bins, int64, IN[int32], IN[width], OUT[int64]) for _, bins in ROW_BINS for width in WIDTHS])
+@kernel_for(ROWS, WIDTHS, signature=lambda _, bins, width: void(IN[bins], int64, IN[int32], IN[width], OUT[int64]))
 def build_padded(bins, stride, rows, packed, acc):
     """`build` for padded rows, by adding what is behind their bins as well, which is then forgotten.
 
@@ -163,7 +163,7 @@ def build_padded(bins, stride, rows, packed, acc):
         acc[b] = 0
 
 
-@kernel([void(*held, IN[int32], IN[width], OUT[int64]) for held in ROW_BINS for width in WIDTHS])
+@kernel_for(ROWS, WIDTHS, signature=lambda indptr, bins, width: void(IN[indptr], IN[bins], IN[int32], IN[width], OUT[int64]))
 def build_pairs(indptr, bins, rows, packed, acc):
     """`build` into pairs, for sums that one slot does not hold."""
     n_rows, n_bins = uint64(len(rows)), uint64((len(acc) >> 1) - N_NONE)
@@ -241,13 +241,12 @@ def _build_in_pieces(indptr, bins, stride, posting_offsets, rows, span, packed, 
         write(sums[2 * i], sums[2 * i + 1], True, frequent[i], acc)
 
 
-@kernel(
-    [
-        void(*held, int64, IN[int64], IN[int32], IN[int64], IN[width], boolean, int64, OUT[int64])
-        for held in ROW_BINS
-        for width in WIDTHS
-    ]
-)
+@kernel_for(
+    ROWS, WIDTHS,
+    signature=lambda indptr, bins, width: void(
+        IN[indptr], IN[bins], int64, IN[int64], IN[int32], IN[int64], IN[width], boolean, int64, OUT[int64]
+    ),
+)  # fmt: skip
 def build_by_rows(indptr, bins, stride, posting_offsets, rows, span, packed, pairs, n_fit, acc):
     """What a node's rows, rows[span[0] : span[1]] and so on, add to each of their bins, in acc, which was all 0.
 
@@ -266,7 +265,7 @@ def build_by_rows(indptr, bins, stride, posting_offsets, rows, span, packed, pai
             _build_packed(indptr, bins, stride, n_stored, own, packed, acc)
 
 
-@kernel([void(IN[int64], IN[int32], int64, IN[width], boolean, OUT[int64]) for width in WIDTHS])
+@kernel_for(WIDTHS, signature=lambda width: void(IN[int64], IN[int32], int64, IN[width], boolean, OUT[int64]))
 def build_by_bins(posting_offsets, posting_rows, too_many, packed, pairs, acc):
     """Sets every bin of `acc`, packed or in pairs, to the sums over its rows; but perhaps those of so many rows or more.
 
@@ -300,7 +299,7 @@ def build_by_bins(posting_offsets, posting_rows, too_many, packed, pairs, acc):
                 write(grad, hess, pairs, b, acc)
 
 
-@kernel([void(*held, int64, IN[int32], int64, OUT[int64]) for held in ROW_BINS])
+@kernel_for(ROWS, signature=lambda indptr, bins: void(IN[indptr], IN[bins], int64, IN[int32], int64, OUT[int64]))
 def clear(indptr, bins, stride, rows, width, acc):
     """Sets the slots (width 1: packed, 2: pairs) of every bin that a row of `rows` holds to 0."""
     n_rows, step = uint64(len(rows)), uint64(width)
@@ -314,7 +313,7 @@ def clear(indptr, bins, stride, rows, width, acc):
             acc[slot + step - _1] = 0
 
 
-@kernel([void(*held, int64, int64, IN[int32], OUT[uint64]) for held in ROW_BINS])
+@kernel_for(ROWS, signature=lambda indptr, bins: void(IN[indptr], IN[bins], int64, int64, IN[int32], OUT[uint64]))
 def mark_bins(indptr, bins, stride, n_bins, rows, marks):
     """Sets the bit of every bin that a row of `rows` holds: bit b % 64 of marks[b // 64]."""
     n_rows, none = uint64(len(rows)), uint64(n_bins)
@@ -332,7 +331,7 @@ def mark_bins(indptr, bins, stride, n_bins, rows, marks):
 _ENTRIES = types.Tuple([types.Array(kind, 1, "C") for kind in (int64, int32, int64, int64)])
 
 
-@kernel(_ENTRIES(IN[int64], IN[int32], IN[int64], IN[int64], int64, int64))
+@kernel(seldom=[_ENTRIES(IN[int64], IN[int32], IN[int64], IN[int64], int64, int64)])
 def restrict(offsets, bins, grads, hesses, begin, end):
     """offsets, bins, grads, hesses of the entries of each node with begin <= bin < end, bins counted from begin."""
     lows, part_offsets = np.empty(len(offsets), np.int64), np.zeros(len(offsets), np.int64)

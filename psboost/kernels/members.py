@@ -12,11 +12,24 @@ a small one, of no more rows than there are words, are a list. Where they go is 
 """
 
 from psboost.kernels.ascending import first_from
-from psboost.kernels.compile import IN, IN2, OUT, OUT2, inline, int32, int64, kernel, uint8, uint64, void
+from psboost.kernels.compile import (
+    IN,
+    IN2,
+    OUT,
+    OUT2,
+    inline,
+    int32,
+    int64,
+    kernel,
+    kernel_for,
+    uint8,
+    uint64,
+    void,
+)
 from psboost.kernels.splits import BUILD_LEFT, NODE, UNSTORED_LEFT
 from psboost.kernels.words import count_ones, list_ones, lowest_one, write_where
 
-NODES = (uint8, int32)  # how nodes are numbered
+NODES = {"": uint8, "seldom": int32}  # how nodes are numbered
 N_PLACES = 64  # a large node has more rows than there are words, so there are 63 of them at most; and one that is split
 _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
 _ALL = uint64(2**64 - 1)
@@ -152,11 +165,11 @@ def _number_list(begin, end, left_bit, left, right, bits, rows, node_of_row):
         node_of_row[row] = left if _goes_left(row, bits, left_bit) != _0 else right
 
 
-@kernel(
-    [
-        void(IN2[int32], int64, int64, int64, IN[uint64], IN2[uint64], IN[int32], OUT2[int64], OUT[node])
-        for node in NODES
-    ]
+@kernel_for(
+    NODES,
+    signature=lambda node: void(
+        IN2[int32], int64, int64, int64, IN[uint64], IN2[uint64], IN[int32], OUT2[int64], OUT[node]
+    ),
 )
 def number_children(splits, first_child, first, last, bits, members, rows, held, node_of_row):
     """Writes which child each row of split nodes goes to, as a leaf: neither has it any more."""
@@ -170,7 +183,7 @@ def number_children(splits, first_child, first, last, bits, members, rows, held,
             _hold(gone, -1, 0, 0, held)
 
 
-@kernel([void(int64, int64, int64, IN2[uint64], IN[int32], IN2[int64], OUT[node]) for node in NODES])
+@kernel_for(NODES, signature=lambda node: void(int64, int64, int64, IN2[uint64], IN[int32], IN2[int64], OUT[node]))
 def number_leaves(n_nodes, first, last, members, rows, held, node_of_row):
     """Writes the node of each row that one of the nodes still has."""
     any_bits = members[0]

@@ -10,14 +10,14 @@ They are written over ranges of features, each into a part of the same arrays:
 """
 
 from psboost.kernels.ascending import first_from
-from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, uint8, uint64, void
+from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, kernel_for, uint8, uint64, void
 from psboost.kernels.fills import fill
 from psboost.kernels.histograms import build_by_rows, clear, mark_bins, read, rows_that_fit, span_size
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
 from psboost.kernels.prefetch import prefetch, touch
-from psboost.kernels.row_bins import N_NONE, ROW_BINS
+from psboost.kernels.row_bins import N_NONE, ROWS
 from psboost.kernels.tiles import TILINGS, build_by_tiles
 from psboost.kernels.words import lowest_one
 
@@ -40,7 +40,7 @@ def _add_row(packed, row, grads, hesses, sizes, most_grad, most_hess):
     return grads + grad, hesses + hess, sizes + size, max(most_grad, size), max(most_hess, hess)
 
 
-@kernel([void(IN[width], OUT[int64]) for width in WIDTHS])
+@kernel_for(WIDTHS, signature=lambda width: void(IN[width], OUT[int64]))
 def add_rows(packed, sums):
     """Adds to a node's sums (OUT) all rows of `packed`."""
     grads, hesses, sizes, most_grad, most_hess = sums[GRAD], sums[HESS], sums[SIZE], sums[MOST_GRAD], sums[MOST_HESS]
@@ -49,7 +49,7 @@ def add_rows(packed, sums):
     sums[GRAD], sums[HESS], sums[SIZE], sums[MOST_GRAD], sums[MOST_HESS] = grads, hesses, sizes, most_grad, most_hess
 
 
-@kernel([void(IN[int32], OUT2[int64], IN[width], OUT2[int64]) for width in WIDTHS])
+@kernel_for(WIDTHS, signature=lambda width: void(IN[int32], OUT2[int64], IN[width], OUT2[int64]))
 def sum_rows(rows, spans, packed, sums):
     """Sums of the rows of several nodes (OUT); node i's are rows[spans[i, 0] : spans[i, 1]]."""
     for i in range(len(spans)):
@@ -154,13 +154,12 @@ def prefers_bins(n_own, n_rows, n_stored, n_bins, stride):
     return (1 if n_bins < _FEW_BINS else 4) * n_own >= n_rows
 
 
-@kernel(
-    [
-        int64(*held, *_POSTINGS, IN[int32], IN[int64], IN[int64], IN[width], OUT[width], OUT[int64])
-        for held in ROW_BINS
-        for width in WIDTHS
-    ]
-)
+@kernel_for(
+    ROWS, WIDTHS,
+    signature=lambda indptr, bins, width: int64(
+        IN[indptr], IN[bins], *_POSTINGS, IN[int32], IN[int64], IN[int64], IN[width], OUT[width], OUT[int64]
+    ),
+)  # fmt: skip
 def build_node(indptr, row_bins, stride, posting_offsets, posting_rows, tilings, rows, span, sums, packed, values, acc):
     """The sums of a node over all bins; returns how many slots may be filled now, about.
 
@@ -209,16 +208,13 @@ def _clear_marked(marks, pairs, acc):
         marks[w] = _0
 
 
-@kernel(
-    [
-        int64(
-            *held, *_BLOCK, IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[width], IN[int32],
-            IN[int64], IN[int64], IN[int64], int64, int64, boolean, int64, OUT[uint64], OUT[int64], OUT[int32], OUT[int64],
-            OUT[int64], IN[int64], OUT2[int64],
-        )
-        for held in ROW_BINS
-        for width in WIDTHS
-    ]
+@kernel_for(
+    ROWS, WIDTHS,
+    signature=lambda indptr, bins, width: int64(
+        IN[indptr], IN[bins], *_BLOCK, IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[width], IN[int32],
+        IN[int64], IN[int64], IN[int64], int64, int64, boolean, int64, OUT[uint64], OUT[int64], OUT[int32], OUT[int64],
+        OUT[int64], IN[int64], OUT2[int64],
+    ),
 )  # fmt: skip
 def build_nodes(
     indptr, row_bins, stride, posting_offsets, posting_rows, tilings, bin_offsets, rows, spans, sums, packed, values,
@@ -260,15 +256,12 @@ def build_nodes(
     return int64(i)
 
 
-@kernel(
-    [
-        int64(
-            *held, *_BLOCK, IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[width], OUT[int64],
-            NODE_HISTOGRAM, OUT[int64], OUT2[int64], IN[uint8], int64, int64, OUT2[int64],
-        )
-        for held in ROW_BINS
-        for width in WIDTHS
-    ]
+@kernel_for(
+    ROWS, WIDTHS,
+    signature=lambda indptr, bins, width: int64(
+        IN[indptr], IN[bins], *_BLOCK, IN[int32], OUT2[int64], OUT2[int64], IN[width], OUT[width], OUT[int64],
+        NODE_HISTOGRAM, OUT[int64], OUT2[int64], IN[uint8], int64, int64, OUT2[int64],
+    ),
 )  # fmt: skip
 def share_nodes(
     indptr, row_bins, stride, posting_offsets, posting_rows, tilings, bin_offsets, rows, spans, sums, packed, values, acc,

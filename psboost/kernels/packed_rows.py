@@ -8,7 +8,7 @@ from numba.extending import overload
 
 from psboost.kernels.compile import int32, int64
 
-WIDTHS = (int32, int64)
+WIDTHS = {"16 bits": int32, "32 bits": int64}
 _HALF_BITS = {4: 16, 8: 32}  # by bytes
 
 

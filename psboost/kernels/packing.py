@@ -300,7 +300,7 @@ def raise_counts(codes, shift, values):
 # --- matrix rows: one for each (node, feature) with entries; a column is a bin's number in its feature
 
 
-@kernel(int64(IN[int64], IN[int32], IN[int32], OUT[int32], OUT[int32], OUT[int32], OUT[int32]))
+@kernel(seldom=[int64(IN[int64], IN[int32], IN[int32], OUT[int32], OUT[int32], OUT[int32], OUT[int32])])
 def split_features(offsets, bins, bin_offsets, node_rows, features, row_pointers, columns):
     """The number of matrix rows; the bins of feature f are bin_offsets[f] .. bin_offsets[f+1].
 
@@ -332,7 +332,7 @@ def split_features(offsets, bins, bin_offsets, node_rows, features, row_pointers
     return n_rows
 
 
-@kernel(boolean(IN[int32], IN[int32], IN[int32], IN[int32], IN[int32], OUT[int64], OUT[int32]))
+@kernel(seldom=[boolean(IN[int32], IN[int32], IN[int32], IN[int32], IN[int32], OUT[int64], OUT[int32])])
 def join_features(node_rows, features, row_pointers, columns, bin_offsets, offsets, bins):
     """True if split_features writes such a matrix; `offsets` and `bins` (OUT) are what it was made of."""
     n_features = len(bin_offsets) - 1

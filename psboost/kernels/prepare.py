@@ -4,28 +4,40 @@ import fcntl
 import gc
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import RLock
 
 from psboost.cores import n_cores
 from psboost.kernels import CACHE_FOLDER
 
-# A module comes some time after those whose kernels its own call: what two processes want at once, both compile.
+# Modules, and kernels that are of no other job than those that name them. A module comes some time after those whose kernels
+# its own call: what two processes want at once, both compile.
 JOBS = {
     "train": (
         "histograms", "node_histograms", "summaries", "gains", "binning", "open_nodes", "routing", "dense", "packing",
         "tiles", "node_builds", "dense_builds", "columns", "members", "cells", "gradients", "dealing", "links", "trees",
-        "row_gradients", "bundles", "splits", "arrivals",
+        "row_gradients", "bundles", "splits", "arrivals", "twins",
     ),
-    "send": ("twins", "classes", "pairs", "bitvectors", "chunks", "histogram_streams"),
+    "send": (
+        "node_histograms.take_lists", "node_histograms.share_out_lists", "open_nodes.add_lists", "open_nodes.flag_living",
+        "open_nodes.count_flags", "open_nodes.choose_living", "packing.fold_signs", "packing.unfold_signs",
+        "packing.lower_counts", "packing.pack_sums", "packing.raise_counts", "classes", "pairs", "bitvectors", "chunks",
+        "histogram_streams",
+    ),
     "predict": ("cells", "exits", "links", "scoring", "walking"),
     "parse": ("svmlight",),
 }  # fmt: skip
+# What only some trainings need of the kernels of "train": by their blocks, and by how wide a row's gradients are.
+VARIANTS = [(block, bits) for block in ("narrow rows", "wide rows", "dense") for bits in ("16 bits", "32 bits")]
+_NAMED = {name for names in JOBS.values() for name in names if "." in name}
 _MOST_PROCESSES = 8
 _NEW_OBJECTS = 50_000  # between two searches for garbage
+_threads = RLock()
+_is_alone = False  # no other process compiles, but for those that this one started for it
 
 
 def to_stderr(text: str) -> None:
@@ -33,52 +45,84 @@ def to_stderr(text: str) -> None:
     sys.stderr.flush()
 
 
-def prepare(*jobs: str, say: Callable[[str], None] | None = to_stderr) -> None:
+def prepare(
+    *jobs: str, variants: Iterable[tuple[str, ...]] = ((),), say: Callable[[str], None] | None = to_stderr
+) -> None:
     """Compiles the kernels of these of JOBS if this installation has not done so; `say` is told when it must.
 
-    A kernel is loaded when it is first called. The lock is the system's: a process that dies while it compiles
-    leaves nothing that stops the next one.
+    variants   some of VARIANTS, or (), what is for all of them
+
+    A kernel is loaded when it is first called, and compiled if that was not done before.
     """
-    if all(_mark(job).exists() for job in jobs):
+    wanted = [(job, variant) for variant in variants for job in jobs]
+    if all(_mark(*each).exists() for each in wanted):
         return
-    with open(CACHE_FOLDER / "lock", "w") as lock:
+    with alone(say):
+        missing = [each for each in wanted if not _mark(*each).exists()]
+        if missing:
+            if say is not None:
+                what = ", ".join(f"{job} ({', '.join(variant)})" if variant else job for job, variant in missing)
+                say(f"compiling what it takes to {what}: once for this installation, up to half a minute")
+            _compile([(name, variant) for job, variant in missing for name in JOBS[job]])
+            for each in missing:
+                _mark(*each).touch()
+
+
+@contextmanager
+def alone(say: Callable[[str], None] | None = None) -> Iterator[None]:
+    """No other process compiles meanwhile; `say` is told if one has to be waited for.
+
+    The lock is the system's: a process that dies while it compiles leaves nothing that stops the next one.
+    """
+    global _is_alone
+    with ExitStack() as stack:
+        stack.enter_context(_threads)
+        if _is_alone:
+            yield
+            return
+        lock = stack.enter_context(open(CACHE_FOLDER / "lock", "w"))
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if say is not None:
                 say("waiting for another process, which is compiling")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        missing = [job for job in jobs if not _mark(job).exists()]
-        if missing:
-            if say is not None:
-                say(f"compiling what it takes to {', '.join(missing)}: once for this installation, half a minute or so")
-            _compile([module for job in missing for module in JOBS[job]])
-            for job in missing:
-                _mark(job).touch()
+        _is_alone = True
+        try:
+            yield
+        finally:
+            _is_alone = False
 
 
-def _mark(job: str) -> Path:
-    return CACHE_FOLDER / f"compiled-{job}"
+def _mark(job: str, variant: tuple[str, ...]) -> Path:
+    return CACHE_FOLDER / "-".join(["compiled", job, *variant]).replace(" ", "-")
 
 
-def _compile(modules: list[str]) -> None:
-    """Compiles the kernels of these modules in as many processes as there are cores, this one among them."""
+def _compile(named: list[tuple[str, tuple[str, ...]]]) -> None:
+    """Compiles what jobs name in as many processes as there are cores, this one among them."""
     with TemporaryDirectory() as folder:
         quiet = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN)"  # Ctrl-C: this process ends the others
-        call = f"from {__name__} import compile_some; compile_some({modules!r}, {folder!r})"
+        call = f"from {__name__} import help_to_compile; help_to_compile({named!r}, {folder!r})"
         code = f"{quiet}; sys.path[:] = {sys.path!r}; {call}"
         helpers = [
             subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL)
             for _ in range(min(n_cores(), _MOST_PROCESSES) - 1 if sys.executable else 0)
         ]
         try:
-            compile_some(modules, folder)
+            compile_some(named, folder)
             if any([helper.wait() for helper in helpers]):  # what it claimed is still to be compiled
-                compile_some(modules)
+                compile_some(named)
         finally:
             for helper in helpers:
                 helper.kill()
                 helper.wait()
+
+
+def help_to_compile(named: list[tuple[str, tuple[str, ...]]], folder: str) -> None:
+    """For a process that another has started, which is alone."""
+    global _is_alone
+    _is_alone = True
+    compile_some(named, folder)
 
 
 @contextmanager
@@ -93,29 +137,34 @@ def _fewer_searches_for_garbage() -> Iterator[None]:
 
 
 @_fewer_searches_for_garbage()
-def compile_some(modules: list[str], folder: str | None = None) -> None:
-    """Compiles the kernels of these modules, but for modules that another process has claimed in `folder`."""
-    for module in modules:
+def compile_some(named: list[tuple[str, tuple[str, ...]]], folder: str | None = None) -> None:
+    """Compiles these variants of the kernels that a job names, but for what another process has claimed in `folder`."""
+    for name, variant in named:
         try:
             if folder is not None:
-                (Path(folder) / module).touch(exist_ok=False)
+                (Path(folder) / "-".join([name, *variant])).touch(exist_ok=False)
         except FileExistsError:
             continue
-        for _, kernel in kernels_of(module):
-            kernel.load()
+        for _, kernel in kernels_of(name):
+            kernel.load(frozenset(variant))
 
 
-def load(*jobs: str) -> None:
-    """Loads the kernels of these of JOBS, as far as they are compiled; for a process that is to be forked."""
-    compile_some([module for job in jobs if _mark(job).exists() for module in JOBS[job]])
+def link(*jobs: str) -> None:
+    """Links the kernels of these of JOBS, as far as they are compiled; for a process that is to be forked."""
+    for job in jobs:
+        for name in JOBS[job]:
+            for _, kernel in kernels_of(name):
+                kernel.link()
 
 
-def kernels_of(module: str) -> list[tuple]:
-    """(name, kernel) of each that is declared in a module of this folder, in their order."""
+def kernels_of(name: str) -> list[tuple]:
+    """(name, kernel) of each that a job means by this name, in their order."""
     from psboost.kernels.compile import Kernel
 
+    module, _, one = name.partition(".")
     imported = import_module(f"psboost.kernels.{module}")
     return [
         (name, held) for name, held in vars(imported).items()
         if isinstance(held, Kernel) and held.py_func.__module__ == imported.__name__
+        and (name == one if one else f"{module}.{name}" not in _NAMED)
     ]  # fmt: skip

@@ -14,10 +14,24 @@ Which rows have a bin is in postings and, of frequent bins, in bitmaps too (O'Ne
 import numpy as np
 
 from psboost.kernels.ascending import first_from
-from psboost.kernels.compile import IN, IN2, OUT, OUT2, boolean, inline, int32, int64, kernel, types, uint64, void
+from psboost.kernels.compile import (
+    IN,
+    IN2,
+    OUT,
+    OUT2,
+    boolean,
+    inline,
+    int32,
+    int64,
+    kernel,
+    kernel_for,
+    types,
+    uint64,
+    void,
+)
 from psboost.kernels.members import BEGIN, END, PLACE
 from psboost.kernels.prefetch import prefetch
-from psboost.kernels.row_bins import ROW_BINS, bins_of
+from psboost.kernels.row_bins import ROWS, bins_of
 from psboost.kernels.splits import BIN, DEFAULT_LEFT, LOCAL, NODE, SHARD, UNSTORED_LEFT
 
 _SCANNED = 64  # so many rows of a bin are gone through sooner than searched
@@ -206,11 +220,11 @@ def _clear_of_list(indptr, bins, stride, begin, end, other, rows, low, high, bit
         bits[row >> _6] &= ~(leaves << (row & _63))
 
 
-@kernel(
-    [
-        void(*held, int64, *_POSTINGS, IN[int32], IN[int32], IN2[int64], int64, int64, OUT[uint64])
-        for held in ROW_BINS
-    ]
+@kernel_for(
+    ROWS,
+    signature=lambda indptr, bins: void(
+        IN[indptr], IN[bins], int64, *_POSTINGS, IN[int32], IN[int32], IN2[int64], int64, int64, OUT[uint64]
+    ),
 )
 def clear_bits_of_lists(
     indptr, bins, stride, posting_offsets, posting_rows, rows_ascend, bitmap_of_bin, bitmaps, bin_offsets, rows, lists,
@@ -249,14 +263,12 @@ def clear_bits_of_lists(
             members[_0, uint64(rows[i]) >> _6] = _0
 
 
-@kernel(
-    [
-        void(
-            *held, int64, *_POSTINGS, IN[int32], IN[int32], IN2[int32], int64, int64, int64, int64, IN2[uint64], IN[int32],
-            IN2[int64], OUT[uint64],
-        )
-        for held in ROW_BINS
-    ]
+@kernel_for(
+    ROWS,
+    signature=lambda indptr, bins: void(
+        IN[indptr], IN[bins], int64, *_POSTINGS, IN[int32], IN[int32], IN2[int32], int64, int64, int64, int64, IN2[uint64],
+        IN[int32], IN2[int64], OUT[uint64],
+    ),
 )  # fmt: skip
 def clear_by_splits(
     indptr, bins, stride, posting_offsets, posting_rows, rows_ascend, bitmap_of_bin, bitmaps, bin_offsets, n_cuts, splits,

@@ -10,12 +10,11 @@ A node's rows are far apart in a block, and to go through them is to wait for me
 of the time on avazu-shaped data.
 """
 
-from psboost.kernels.compile import IN, inline, int32, int64, uint16, uint64
+from psboost.kernels.compile import inline, int32, int64, uint16, uint64
 
 STRIDES = 4, 8, 16
 N_NONE = STRIDES[-1]
-WIDE, NARROW = (int64, int32), (int32, uint16)  # of indptr, and of bins
-ROW_BINS = [(IN[indptr], IN[bins]) for indptr, bins in (WIDE, NARROW)]  # what kernels are declared for
+ROWS = {"narrow rows": (int32, uint16), "wide rows": (int64, int32)}  # indptr and bins
 
 
 @inline

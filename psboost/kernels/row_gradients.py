@@ -10,18 +10,17 @@ Gradients are never held for all rows. What is due is a value for each node: by 
 
 import numpy as np
 
-from psboost.kernels.compile import IN, OUT, float32, float64, inline, int64, kernel, uint64, void
+from psboost.kernels.compile import IN, OUT, float32, float64, inline, int64, kernel_for, uint64, void
 from psboost.kernels.gradients import LOSSES, add_values, compute_gradients, round_gradients, sum_by_node
 from psboost.kernels.members import NODES
 from psboost.kernels.node_builds import add_rows
 from psboost.kernels.packed_rows import WIDTHS
 
 PIECE = 1 << 14  # rows
-_ROWS = [
-    ((OUT[float32], IN[label], IN[kind], IN[node], IN[float32]), IN[node], OUT[kind])
-    for label, kind in LOSSES
-    for node in NODES
-]
+
+
+def _rows(label, kind, node) -> tuple:
+    return OUT[float32], IN[label], IN[kind], IN[node], IN[float32]
 
 
 @inline
@@ -34,7 +33,12 @@ def _make(begin, end, margins, labels, weights, due_nodes, due_values, grads, he
     compute_gradients(own, labels[begin:end], of_rows, grads[:n], hesses[:n])
 
 
-@kernel([void(*rows, float64, float64, uint64, int64, OUT[width], OUT[int64]) for rows, *_ in _ROWS for width in WIDTHS])
+@kernel_for(
+    LOSSES, NODES, WIDTHS,
+    signature=lambda label, kind, node, width: void(
+        *_rows(label, kind, node), float64, float64, uint64, int64, OUT[width], OUT[int64]
+    ),
+)  # fmt: skip
 def round_by_pieces(margins, labels, weights, due_nodes, due_values, grad_step, hess_step, key, row_offset, packed, sums):
     """gradients.round_gradients; the rows' are also added to `sums` (node_builds.add_rows)  # OUT"""
     grads, hesses = np.empty(PIECE, weights.dtype), np.empty(PIECE, weights.dtype)
@@ -46,7 +50,10 @@ def round_by_pieces(margins, labels, weights, due_nodes, due_values, grad_step, 
         add_rows(own, sums)
 
 
-@kernel([void(*rows, nodes, float64, float64, OUT[int64]) for rows, nodes, _ in _ROWS])
+@kernel_for(
+    LOSSES, NODES,
+    signature=lambda label, kind, node: void(*_rows(label, kind, node), IN[node], float64, float64, OUT[int64]),
+)  # fmt: skip
 def sum_by_pieces(margins, labels, weights, due_nodes, due_values, node_of_row, grad_step, hess_step, sums):
     """gradients.sum_by_node."""
     grads, hesses = np.empty(PIECE, weights.dtype), np.empty(PIECE, weights.dtype)
@@ -57,7 +64,7 @@ def sum_by_pieces(margins, labels, weights, due_nodes, due_values, node_of_row, 
         sum_by_node(grads[:n], hesses[:n], node_of_row[begin:end], grad_step, hess_step, sums)
 
 
-@kernel([void(*rows, most) for rows, _, most in _ROWS])
+@kernel_for(LOSSES, NODES, signature=lambda label, kind, node: void(*_rows(label, kind, node), OUT[kind]))
 def maxima_by_pieces(margins, labels, weights, due_nodes, due_values, maxima):
     """Raises the two of `maxima` (OUT) to the greatest |grad| and hess."""
     grad, hess = maxima[0], maxima[1]

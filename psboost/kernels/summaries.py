@@ -103,7 +103,7 @@ _weigh = void(
 )
 
 
-@kernel(_weigh)
+@kernel(seldom=[_weigh])
 def weigh_columns(offsets, rows, values, weights, most, run_offsets, run_values, run_weights, run_gaps, missing):
     """The distinct values of each sorted column with the weight of their rows; of more than `most` of them, `most` at most.
 

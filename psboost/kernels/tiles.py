@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from psboost.kernels.ascending import first_from
-from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint16, uint64, void
+from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, kernel_for, types, uint16, uint64, void
 from psboost.kernels.histograms import LOW, build_by_bins, write
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 
@@ -71,7 +71,7 @@ def _sum(own, rows, begin, end, fits):
     return grads, hesses
 
 
-@kernel([void(IN[int64], IN[int32], TILINGS, IN[width], boolean, OUT[int64]) for width in WIDTHS])
+@kernel_for(WIDTHS, signature=lambda width: void(IN[int64], IN[int32], TILINGS, IN[width], boolean, OUT[int64]))
 def build_by_tiles(posting_offsets, posting_rows, tilings, packed, pairs, acc):
     """Sets every bin of `acc`, packed or in pairs, to the sums over its rows (kernels.histograms.build_by_bins).
 

@@ -8,7 +8,7 @@ those of distinct values do, a row's are all twins. Elders are numbered from 0, 
     numbers  [ 0 | 1 | 0 | 2 | 1 ]      of each bin's elder
 """
 
-from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, uint64, void
+from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, kernel_for, uint64, void
 from psboost.kernels.histograms import read
 from psboost.kernels.packed_rows import WIDTHS
 from psboost.kernels.tiles import TILINGS, build_by_tiles
@@ -88,7 +88,10 @@ def copy_postings(posting_offsets, posting_rows, first, bins, n_rows, offsets, r
     return int64(at)
 
 
-@kernel([void(IN[int64], IN[int32], TILINGS, IN[width], boolean, OUT[int64], OUT[int64], OUT[int64]) for width in WIDTHS])
+@kernel_for(
+    WIDTHS,
+    signature=lambda width: void(IN[int64], IN[int32], TILINGS, IN[width], boolean, OUT[int64], OUT[int64], OUT[int64]),
+)
 def sum_bins(offsets, rows, tilings, packed, pairs, acc, grads, hesses):
     """Grads and hesses (OUT) of all the rows of each bin. acc: slots, two for each bin if sums need pairs  # OUT"""
     build_by_tiles(offsets, rows, tilings, packed, pairs, acc)

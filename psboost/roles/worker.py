@@ -23,6 +23,7 @@ from psboost.data.sketches import Sketches
 from psboost.data.source import Source
 from psboost.errors import DataError
 from psboost.kernels.gradients import add_values
+from psboost.kernels.prepare import prepare
 from psboost.kernels.splits import NODE, SHARD
 from psboost.kernels.words import n_words_of
 from psboost.roles.job import Job
@@ -85,6 +86,7 @@ class Worker(Role):
         self._use_cut_points(columns, cut_points)
         self._set_up(deal, shard)
         del shard, columns
+        prepare("train", variants=sorted({(part.block.variant, self._gradients.variant) for part in self._parts}))
         yield from self._start_margins()
         for self.tree in range(job.n_rounds):
             yield from self._grow(self.tree)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from numba.core.errors import TypingError
 from psboost import kernels
 from psboost.interrupts import interrupts_wait
 from psboost.kernels import compile, linking, prepare
-from psboost.kernels.compile import Kernel, float32, float64, int64, kernel, types
+from psboost.kernels.compile import IN, Kernel, float32, float64, int32, int64, kernel, kernel_for, types
 
 
 def in_callback(action):
@@ -58,22 +59,63 @@ def test_a_kernel_is_compiled_when_it_is_called_for_what_it_declares():
     def four_times(x):
         return twice(twice(x))
 
-    assert not twice.is_ready and not four_times.is_ready
-    assert four_times(3) == 12 and four_times.is_ready
-    assert [type(twice(x)) for x in (1, 0.5)] == [int, float]
-    with pytest.raises(TypeError, match="No matching definition"):
+    assert twice.n_ready == four_times.n_ready == 0
+    assert four_times(3) == 12 and four_times.n_ready == twice.n_ready == 1
+    assert [type(twice(x)) for x in (1, 0.5, np.float32(2), np.int8(3))] == [int, float, float, int]
+    assert twice.n_ready == 2
+    with pytest.raises(TypeError, match="No matching definition of .*four_times.* for complex128"):
         four_times(1 + 2j)
+
+
+def test_of_a_variant_is_compiled_what_is_for_it_alone(another_process):
+    def least(values, added):
+        return values[0] + added
+
+    declared = kernel_for(
+        {"16 bits": int32, "32 bits": int64}, {"": float32, "seldom": float64}, (int64, float64),
+        signature=lambda width, kind, added: float64(IN[width], added) if kind is float32 else float64(IN[kind], added),
+    )(least)  # fmt: skip
+    declared.load()
+    assert declared.n_ready == 0
+    declared.load({"16 bits", "dense"})
+    assert declared.n_ready == 2 and set(declared.signatures) == {(IN[int32], int64), (IN[int32], float64)}
+    assert declared(np.array([2.5]), 1) == 3.5 and declared.n_ready == 3
+
+
+def test_of_processes_that_call_a_kernel_at_once_one_compiles(tmp_path):
+    program = """
+import sys
+import numpy as np
+from psboost.kernels import compile, links
+own = compile.Kernel._compile
+compile.Kernel._compile = lambda *given: print("compiled") or own(*given)
+print("ready", flush=True)
+sys.stdin.read()
+margins = np.zeros(1, np.float32)
+links.logistic(margins, margins)
+print(margins[0])
+"""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
+    with ExitStack() as stack:
+        processes = [stack.enter_context(subprocess.Popen([sys.executable, "-c", program], **pipes)) for _ in range(3)]
+        assert [process.stdout.readline() for process in processes] == 3 * ["ready\n"]
+        for process in processes:
+            process.stdin.close()
+        said = sorted(process.stdout.read() for process in processes)
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert said == ["0.5\n", "0.5\n", "compiled\n0.5\n"]
 
 
 def test_a_kernel_from_the_cache_finds_those_that_it_calls():
     """By name and in a module, itself, in a helper and in a kernel: else the process would end in load()."""
     program = """
 from psboost.kernels import histogram_streams, histograms, node_builds, pairs
-for kernel in (histogram_streams.pack_histograms, node_builds.build_nodes):
-    kernel.load()
-print(*[kernel.is_ready for kernel in (histograms.build, pairs.mark_pairs, pairs.join_pairs)])
+histogram_streams.pack_histograms.load()
+node_builds.build_nodes.load({"narrow rows", "16 bits"})
+print(*[kernel.n_ready > 0 for kernel in (histograms.build, pairs.mark_pairs, pairs.join_pairs)])
 """
-    prepare.prepare("train", "send")
+    prepare.prepare("train", "send", variants=[(), ("narrow rows", "16 bits")])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "True True False\n", done.stdout + done.stderr
 
@@ -103,13 +145,13 @@ def test_numba_may_be_there_before_and_keep_other_code_elsewhere(tmp_path):
 import numba
 from psboost.kernels import compile, histograms
 compile.Kernel._compile = None
-histograms.build.load()
-print(histograms.build.is_ready)
+histograms.build.load({"wide rows", "16 bits"})
+print(histograms.build.n_ready)
 """
-    prepare.prepare("train")
+    prepare.prepare("train", variants=[("wide rows", "16 bits")])
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
-    assert done.stdout == "True\n", done.stdout + done.stderr
+    assert done.stdout == "1\n", done.stdout + done.stderr
     assert not any(tmp_path.iterdir())
 
 
@@ -143,7 +185,7 @@ def test_a_kernel_that_was_linked_is_called_by_one_that_is_compiled(another_proc
     another_process()
     linked, caller = kernel([int64(int64), float64(float64)])(minus), kernel(float64(float64))(below)
     monkeypatch.setattr(Kernel, "_compile", never)
-    assert caller(0.5) == -1.5 and linked.is_ready
+    assert caller(0.5) == -1.5 and linked.n_ready == 1
 
 
 def test_a_kernel_that_returns_arrays_is_linked(another_process, monkeypatch):
@@ -188,7 +230,7 @@ def test_who_calls_a_kernel_that_cannot_be_compiled_hears_of_it():
     for _ in range(2):
         with pytest.raises(TypingError):
             wrong(1)
-    assert not wrong.is_ready
+    assert wrong.n_ready == 0
 
 
 def test_no_two_kernels_have_one_name():
@@ -217,23 +259,25 @@ def test_a_module_is_compiled_by_who_claims_it_first(tmp_path):
     (tmp_path / "dealing").touch()
     loaded = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Kernel, "load", lambda kernel: loaded.append(kernel.py_func.__name__))
-        prepare.compile_some(["dealing", "links"], str(tmp_path))
-        prepare.compile_some(["dealing", "links"], str(tmp_path))
-    assert loaded == ["logit", "logistic"]
-    assert {path.name for path in tmp_path.iterdir()} == {"dealing", "links"}
+        patch.setattr(Kernel, "load", lambda kernel, variant: loaded.append((kernel.py_func.__name__, *variant)))
+        for _ in range(2):
+            prepare.compile_some([("dealing", ()), ("links", ()), ("dealing", ("dense",))], str(tmp_path))
+    assert loaded == [("logit",), ("logistic",), ("deal", "dense")]
+    assert {path.name for path in tmp_path.iterdir()} == {"dealing", "links", "dealing-dense"}
 
 
 def test_every_kernel_is_of_a_job():
     modules = {path.stem for path in Path(prepare.__file__).parent.glob("*.py")} - {"__init__"}
     with_kernels = {module for module in modules if prepare.kernels_of(module)}
-    assert with_kernels == {module for modules in prepare.JOBS.values() for module in modules}
+    named = {name for names in prepare.JOBS.values() for name in names}
+    assert with_kernels == {name for name in named if "." not in name}
+    assert all(len(prepare.kernels_of(name)) == 1 for name in named if "." in name)
 
 
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("grid", [(1, 1), (2, 2)])
 def test_a_training_takes_the_kernels_of_its_jobs_alone_and_not_what_compiles_them(grid, dense):
-    prepare.prepare("train", "send")
+    prepare.prepare("train", "send", variants=[(), ("dense", "32 bits")])
     program = f"""
 import numpy as np, psboost, sys
 from psboost.kernels.prepare import JOBS, kernels_of
@@ -244,7 +288,7 @@ psboost.train({{}}, X, X.sum(1) > 3, grid={grid}, num_boost_round=1)
 heavy = [module for module in ("scipy.linalg", "numba.np.linalg", "numba.np.arraymath") if module in sys.modules]
 jobs = kernel_jobs("inproc", "block", {grid})
 others = {{module for modules in JOBS.values() for module in modules}} - {{module for job in jobs for module in JOBS[job]}}
-print(heavy, [(module, name) for module in others for name, kernel in kernels_of(module) if kernel.is_ready])
+print(heavy, [(module, name) for module in others for name, kernel in kernels_of(module) if kernel.n_ready])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "[] []\n", done.stdout + done.stderr
