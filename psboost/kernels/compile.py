@@ -91,6 +91,7 @@ class Kernel(CPUDispatcher):
         self._place, self._declared = place, [signature for signature, *_ in declared]
         self._variants = [frozenset(names) - {""} for _, *names in declared]
         self._functions: dict[int, Callable] = {}  # by the number of the signature
+        self._inserted: set[tuple] = set()  # types of arguments, by their numbers
         self._descriptors: dict[int, bytes] = {}  # of functions that were linked, and that callers do not know yet
 
     @property
@@ -186,7 +187,11 @@ class Kernel(CPUDispatcher):
         if (number := self._number_of(given)) is None:
             raise TypeError(f"No matching definition of {self.__name__} for {', '.join(map(str, given))}")
         self._load(number)
-        self._insert([argument._code for argument in given], self._functions[number], False)
+        codes = tuple(argument._code for argument in given)
+        with global_compiler_lock:
+            if codes not in self._inserted:  # by another thread: of two alike, Python's calls would find neither
+                self._insert(codes, self._functions[number], False)
+                self._inserted.add(codes)
         return self._functions[number]
 
 
