@@ -37,7 +37,7 @@ from psboost.kernels.prepare import alone
 
 __all__ = [
     "IN", "IN2", "OUT", "OUT2", "boolean", "estimate", "float32", "float64", "inline", "int8", "int32", "int64",
-    "kernel", "kernel_for", "types", "uint8", "uint16", "uint32", "uint64", "void",
+    "kernel", "kernel_for", "optimised", "types", "uint8", "uint16", "uint32", "uint64", "void",
 ]  # fmt: skip
 
 _SCALARS = (int8, uint8, boolean, int32, uint16, uint32, int64, uint64, float32, float64)
@@ -68,9 +68,14 @@ class _PartOfCallers(JITCodeLibrary):
         self._finalized = True
 
 
-class _HelperCompiler(Compiler):
+class _OwnHelperCompiler(Compiler):
     def compile_extra(self, func):
         self.state.flags.no_compile = True  # into what Python can call
+        return super().compile_extra(func)
+
+
+class _HelperCompiler(_OwnHelperCompiler):
+    def compile_extra(self, func):
         self.state.library = _PartOfCallers(self.state.targetctx.codegen(), func.__qualname__)
         return super().compile_extra(func)
 
@@ -198,8 +203,8 @@ class Kernel(CPUDispatcher):
 class Helper:
     """A function that is compiled into the kernels that call it; to Python, it is what it was."""
 
-    def __init__(self, function, **options):
-        self.py_func = function
+    def __init__(self, function, compiler: type[Compiler] = _HelperCompiler, **options):
+        self.py_func, self._compiler = function, compiler
         self._options = {**_OPTIONS, "no_cpython_wrapper": True, "forceinline": True, **options}
 
     def __call__(self, *args):
@@ -208,7 +213,7 @@ class Helper:
     @cached_property
     def to_compile(self) -> "_InlineDispatcher":
         """What numba takes in its place. Most processes compile nothing, and to make one for each helper takes long."""
-        return _InlineDispatcher(self.py_func, targetoptions=self._options, pipeline_class=_HelperCompiler)
+        return _InlineDispatcher(self.py_func, targetoptions=self._options, pipeline_class=self._compiler)
 
 
 @typeof_impl.register(Helper)
@@ -263,6 +268,11 @@ def kernel_for(*choices: dict[str, Any] | Iterable, signature: Callable):
 def inline(function):
     """Decorator: a helper of kernels, compiled into each of its callers."""
     return Helper(function)
+
+
+def optimised(function):
+    """Decorator: the same, optimised by itself before it is with its callers: longer to compile, at times quicker."""
+    return Helper(function, _OwnHelperCompiler)
 
 
 def estimate(function):

@@ -25,10 +25,10 @@ from psboost.kernels.compile import (
     OUT,
     boolean,
     float32,
-    inline,
     int32,
     int64,
     kernel,
+    optimised,
     types,
     uint8,
     uint64,
@@ -56,7 +56,7 @@ _LANES, _WORDS, _FEW = np.uint64(LANES), np.uint64(WORDS), np.uint64(FEW)
 _0, _1, _3, _6, _7, _8, _63, _64 = (np.uint64(k) for k in (0, 1, 3, 6, 7, 8, 63, 64))
 
 
-@inline
+@optimised
 def _lay_out(indptr, columns, values, skip_zeros, places, begin, end, sums, margins, cells):
     """Puts what rows begin .. end store into the cells of a block (add_scores), and their margins into its sums."""
     beyond = uint64(len(places) - 1)
@@ -70,7 +70,7 @@ def _lay_out(indptr, columns, values, skip_zeros, places, begin, end, sums, marg
             cells[feature * _LANES + lane] = value
 
 
-@inline
+@optimised
 def _compare_all(feature, condition_begin, thresholds, nan_left, cells, conditions):
     """The conditions of a feature, from all of its cells."""
     cell = feature * _LANES
@@ -82,7 +82,7 @@ def _compare_all(feature, condition_begin, thresholds, nan_left, cells, conditio
                 conditions[c * _WORDS + word] = is_below(cells, cell + word * _64, thresholds[c])
 
 
-@inline
+@optimised
 def _compare_few(feature, n, condition_begin, thresholds, nan_left, stored, cells, conditions):
     """The conditions of a feature, which are the usual ones but for n of the lanes."""
     for k in range(n):
@@ -94,7 +94,7 @@ def _compare_few(feature, n, condition_begin, thresholds, nan_left, stored, cell
             conditions[at] = (conditions[at] & ~bit) | (bit * uint64(goes_left))
 
 
-@inline
+@optimised
 def _forget(feature, n, condition_begin, usual, unstored, stored, n_stored, cells, conditions):
     """Makes n stored cells of a feature what they are if it is not stored."""
     if n <= _FEW:
@@ -109,7 +109,7 @@ def _forget(feature, n, condition_begin, usual, unstored, stored, n_stored, cell
     n_stored[feature] = 0
 
 
-@inline
+@optimised
 def _add_leaves(conditions, branches, branch_begin, leaf_values, reached, planes, sums):
     """Adds each lane's leaf values to its sum, tree by tree."""
     for tree in range(uint64(len(branch_begin) - 1)):
