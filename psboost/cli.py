@@ -249,11 +249,11 @@ def _finite(content: Any) -> Any:
 def _prepare(*jobs: str, quiet: bool = False) -> None:
     """Compiles the kernels of these jobs if this installation has not done so, and says that it does."""
     with _importing():
-        from psboost.kernels.prepare import VARIANTS, prepare
+        from psboost.kernels.prepare import ANY, prepare
 
     prepare(*jobs, **({"say": None} if quiet else {}))
     if quiet:  # or else workers would say it
-        prepare("train", variants=VARIANTS, say=None)
+        prepare("train", variants=[ANY], say=None)
 
 
 def _prepare_for_all() -> None:

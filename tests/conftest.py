@@ -2,9 +2,9 @@
 
 import signal
 
-from psboost.kernels.prepare import JOBS, prepare
+from psboost.kernels.prepare import JOBS, SELDOM, prepare
 
 # Ignored in what a script starts in the background, and so in all that this process starts: psboost honours that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-prepare(*JOBS, say=None)
+prepare(*JOBS, variants=[(), SELDOM], say=None)

@@ -239,6 +239,9 @@ def test_compiling_that_fails_is_tried_again(tmp_path, monkeypatch):
     held = {job: [(name, ()) for name in prepare.JOBS[job]] for job in ("train", "send")}
     of_dense = [(name, dense) for job in ("send", "train") for name in prepare.JOBS[job]]
     assert compiled == [held["train"], held["send"], of_dense]
+    prepare.prepare("predict", variants=[prepare.SELDOM], say=None)
+    prepare.prepare("predict", variants=[dense, ("wide rows", "32 bits")], say=said.append)
+    assert len(compiled) == 4
     assert [text.partition(":")[0].removeprefix("compiling what it takes to ") for text in said] == [
         "train", "send", "send (dense, 16 bits), train (dense, 16 bits)"
     ]  # fmt: skip

@@ -5,9 +5,9 @@ import sys
 
 _SETTLE = """
 import compileall, psboost
-from psboost.kernels.prepare import JOBS, prepare
+from psboost.kernels.prepare import JOBS, SELDOM, prepare
 compileall.compile_dir(psboost.__path__[0], quiet=1)
-prepare(*JOBS)
+prepare(*JOBS, variants=[(), SELDOM])
 """
 
 

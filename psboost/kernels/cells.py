@@ -145,7 +145,7 @@ def fill_hash(columns, payloads, keys, out_payloads):
             out_payloads[slot] = payloads[k]
 
 
-@kernel_for(INDICES, signature=lambda index: void(IN[index], IN[int32], OUT[int32]))
+@kernel_for(INDICES.values(), signature=lambda index: void(IN[index], IN[int32], OUT[int32]))
 def locate_by_table(columns, table, out):
     """out[k] = table[columns[k]], -1 beyond the table."""
     for k in range(len(columns)):

@@ -33,6 +33,8 @@ JOBS = {
 }  # fmt: skip
 # What only some trainings need of the kernels of "train": by their blocks, and by how wide a row's gradients are.
 VARIANTS = [(block, bits) for block in ("narrow rows", "wide rows", "dense") for bits in ("16 bits", "32 bits")]
+ANY = tuple(dict.fromkeys(name for variant in VARIANTS for name in variant))  # all of them at once
+SELDOM = (*ANY, "seldom")  # and what is compiled when it is called for
 _NAMED = {name for names in JOBS.values() for name in names if "." in name}
 _MOST_PROCESSES = 8
 _NEW_OBJECTS = 50_000  # between two searches for garbage
@@ -50,7 +52,7 @@ def prepare(
 ) -> None:
     """Compiles the kernels of these of JOBS if this installation has not done so; `say` is told when it must.
 
-    variants   some of VARIANTS, or (), what is for all of them
+    variants   some of VARIANTS, ANY or SELDOM; or (), what is for all of them
 
     A kernel is loaded when it is first called, and compiled if that was not done before.
     """
@@ -64,8 +66,9 @@ def prepare(
                 what = ", ".join(f"{job} ({', '.join(variant)})" if variant else job for job, variant in missing)
                 say(f"compiling what it takes to {what}: once for this installation, up to half a minute")
             _compile([(name, variant) for job, variant in missing for name in JOBS[job]])
-            for each in missing:
-                _mark(*each).touch()
+            for job, variant in missing:
+                for done in (variant, *(each for each in VARIANTS if set(each) <= set(variant))):
+                    _mark(job, done).touch()
 
 
 @contextmanager
