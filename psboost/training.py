@@ -179,7 +179,8 @@ def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None 
 def kernel_jobs(transport: str, mode: str, grid: tuple[int, int]) -> tuple[str, ...]:
     """What kernels.prepare.JOBS a training takes."""
     alone = transport in IN_PROCESS and mode == "block" and grid == (1, 1)
-    return ("train",) if alone else ("train", "send")
+    jobs = ("train",) if alone else ("train", "send")
+    return jobs if mode == "block" else (*jobs, "sum in a ring")
 
 
 def _n_threads(threads: int | None, grid: tuple[int, int], transport: str) -> int:

@@ -30,7 +30,7 @@ import time
 import numpy as np
 import psboost
 from scipy import sparse
-X = sparse.random(1000, 2000, 0.01, format="csr", random_state=0)
+X = sparse.csr_array(sparse.random(1000, 2000, 0.01, random_state=0))
 psboost.train({}, X, X.sum(1) > 10, num_boost_round=1, grid=(2, 2), servers=2)
 print(time.time(), time.process_time())
 """

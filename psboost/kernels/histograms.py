@@ -331,7 +331,7 @@ def mark_bins(indptr, bins, stride, n_bins, rows, marks):
 _ENTRIES = types.Tuple([types.Array(kind, 1, "C") for kind in (int64, int32, int64, int64)])
 
 
-@kernel(seldom=[_ENTRIES(IN[int64], IN[int32], IN[int64], IN[int64], int64, int64)])
+@kernel(_ENTRIES(IN[int64], IN[int32], IN[int64], IN[int64], int64, int64))
 def restrict(offsets, bins, grads, hesses, begin, end):
     """offsets, bins, grads, hesses of the entries of each node with begin <= bin < end, bins counted from begin."""
     lows, part_offsets = np.empty(len(offsets), np.int64), np.zeros(len(offsets), np.int64)

@@ -23,11 +23,12 @@ JOBS = {
         "row_gradients", "bundles", "splits", "arrivals", "twins",
     ),
     "send": (
-        "node_histograms.take_lists", "node_histograms.share_out_lists", "open_nodes.add_lists", "open_nodes.flag_living",
-        "open_nodes.count_flags", "open_nodes.choose_living", "packing.fold_signs", "packing.unfold_signs",
-        "packing.lower_counts", "packing.pack_sums", "packing.raise_counts", "classes", "pairs", "bitvectors", "chunks",
-        "histogram_streams",
+        "node_histograms.take_lists", "packing.fold_signs", "packing.unfold_signs", "packing.lower_counts",
+        "packing.pack_sums", "packing.raise_counts", "classes", "node_histograms.share_out_lists", "pairs",
+        "open_nodes.add_lists", "histogram_streams", "bitvectors", "open_nodes.flag_living", "open_nodes.count_flags",
+        "open_nodes.choose_living",
     ),
+    "sum in a ring": ("histograms.restrict", "chunks"),
     "predict": ("cells", "exits", "links", "scoring", "walking"),
     "parse": ("svmlight",),
 }  # fmt: skip
