@@ -40,8 +40,10 @@ def measure(arguments) -> Iterator[Figure]:
     _run(FIRST_TREE)  # compiled from here on
     imports = [float(_run(IMPORT)) for _ in range(arguments.repeats)]
     yield _figure("import psboost", "s", imports, IMPORT_AT_MOST)
-    yield from _until_first_tree("a later", [_first_tree(FIRST_TREE) for _ in range(arguments.repeats)], FIRST_TREE_AT_MOST)
-    for which, code in (("the first", FIRST_TREE), ("the first, a 2x2 grid on sparse rows,", FIRST_TREE_OF_A_GRID)):
+    later = [_first_tree(FIRST_TREE) for _ in range(arguments.repeats)]
+    yield from _until_first_tree("a later process", later, FIRST_TREE_AT_MOST)
+    firsts = {"the first process": FIRST_TREE, "the first, of a 2x2 grid on sparse rows": FIRST_TREE_OF_A_GRID}
+    for which, code in firsts.items():
         with tempfile.TemporaryDirectory() as empty:
             yield from _until_first_tree(which, [_first_tree(code, empty)], COMPILE_AT_MOST)
     warm, alone, together = _cpu_seconds(1), *(_cpu_seconds_cold(n) for n in (1, N_TOGETHER))
@@ -58,8 +60,8 @@ def _figure(what: str, unit: str, values: list[float], at_most: float | None) ->
 
 def _until_first_tree(which: str, times: list[tuple[float, float]], at_most: float) -> Iterator[Figure]:
     wall, cpu = map(list, zip(*times, strict=True))
-    yield _figure(f"{which} process, until it has a tree", "s", wall, at_most)
-    yield _figure(f"{which} process, until it has a tree: CPU", "CPU s", cpu, None)
+    yield _figure(f"{which}, until it has a tree", "s", wall, at_most)
+    yield _figure(f"{which}, until it has a tree: CPU", "CPU s", cpu, None)
 
 
 def _environment(cache: str | None) -> dict:
