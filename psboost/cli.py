@@ -177,11 +177,11 @@ def _train(args: argparse.Namespace) -> None:
 
     with _importing():
         from psboost.progress import Progress
-        from psboost.training import kernel_jobs, train_files
+        from psboost.training import prepare_kernels, train_files
 
     texts = any(path.suffix != ".npz" for path in (config.data, *(path for _, path in config.evals)))
-    jobs = kernel_jobs(config.transport, config.mode, config.grid) + (("parse",) if texts else ())
-    _prepare(*jobs, quiet=config.quiet)
+    jobs = ["parse"] if texts else []
+    prepare_kernels(config.transport, config.mode, config.grid, *jobs, quiet=config.quiet)
 
     with Progress(config.num_boost_round, quiet=config.quiet, by_hand=rendezvous is not None) as progress:
         forest = train_files(config, progress, rendezvous)
@@ -246,22 +246,12 @@ def _finite(content: Any) -> Any:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-def _prepare(*jobs: str, quiet: bool = False) -> None:
-    """Compiles the kernels of these jobs if this installation has not done so, and says that it does."""
-    with _importing():
-        from psboost.kernels.prepare import ANY, prepare
-
-    prepare(*jobs, **({"say": None} if quiet else {}))
-    if quiet:  # or else workers would say it
-        prepare("train", variants=[ANY], say=None)
-
-
 def _prepare_for_all() -> None:
     """For a role, which learns only later what there is to do."""
     with _importing():
-        from psboost.kernels.prepare import JOBS
+        from psboost.kernels.prepare import JOBS, prepare
 
-    _prepare(*JOBS)
+    prepare(*JOBS)
 
 
 # --- roles

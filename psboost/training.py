@@ -21,7 +21,7 @@ from psboost.data.bin_mapper import BinMapper
 from psboost.data.matrix import MATRIX
 from psboost.data.source import Source, open_source
 from psboost.errors import DataError, ParameterError
-from psboost.kernels.prepare import prepare
+from psboost.kernels.prepare import ANY, prepare
 from psboost.lab.hosts import Cluster
 from psboost.lab.virtual import train_virtually
 from psboost.progress import Progress
@@ -101,7 +101,7 @@ def train(
     parameters = _with_bins_of(parameters, bin_mapper)
     how = {"index_base": index_base, "n_features": check_setting("n_features", n_features)}
     rule = _rule_for_zeros(parameters, bin_mapper)
-    prepare(*kernel_jobs(transport, mode, grid))
+    prepare_kernels(transport, mode, grid)
     source = open_source(X, y, weights=sample_weight, zero_as_missing=rule, **how)
     how["zero_as_missing"] = source.zero_as_missing
     eval_sources = _open_evals(names, [partial(open_source, *pair, **how) for pair in eval_data])
@@ -174,6 +174,18 @@ def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None 
             rendezvous=None if rendezvous is None else normal_address(rendezvous),
         )  # fmt: skip
     return finish(training, costs, config.transport, time.perf_counter() - begin)
+
+
+def prepare_kernels(transport: str, mode: str, grid: tuple[int, int], *jobs: str, quiet: bool = False) -> None:
+    """Compiles what such a training takes, and these `jobs`, if this installation has not done so, and says that it does.
+
+    Workers compile, and say, what their blocks and gradients take besides: but here, if nothing is to be said, or if a
+    simulated clock would count it.
+    """
+    how = {"say": None} if quiet else {}
+    prepare(*kernel_jobs(transport, mode, grid), *jobs, **how)
+    if quiet or transport == "virtual":
+        prepare("train", variants=[ANY], **how)
 
 
 def kernel_jobs(transport: str, mode: str, grid: tuple[int, int]) -> tuple[str, ...]:

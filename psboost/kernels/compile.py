@@ -1,7 +1,7 @@
 """Knows numba and the array types of all kernels; does not know what any kernel computes.
 
-A kernel is declared with its signature, so it is compiled once, for exactly these types, and never again for a
-read-only array; when it is first called, unless `prepare` did it before:
+A kernel is declared with its signatures, so it is compiled once for each, and never again for a read-only array; when it is
+first called for it, unless `prepare` did it before:
 
     @kernel(void(IN[int32], IN[int64], OUT[int64]))
     def build(bins, packed, acc): ...
@@ -58,7 +58,7 @@ class _KernelCompiler(Compiler):
 
 
 class _PartOfCallers(JITCodeLibrary):
-    """Code that is optimised, and becomes the machine's, only where it is linked in."""
+    """Code that is optimised, and becomes the processor's, only where it is linked in: compiling takes 0.8 of the time."""
 
     def _optimize_final_module(self):
         pass
@@ -162,17 +162,18 @@ class Kernel(CPUDispatcher):
         """Called by numba for a caller with arguments of these types: which will find what it calls, if there is that."""
         if (number := self._number_of(types_given)) is not None:
             self._load(number)
-            if (descriptor := self._descriptors.pop(number, None)) is not None:
-                self._describe(number, pickle.loads(descriptor))
+            if number in self._descriptors:
+                self._describe(number)
 
     def _number_of(self, types_given: tuple) -> int | None:
         """The signature that fits them best."""
         best = self.typingctx.resolve_overload(self.py_func, self._declared, types_given, {})
         return None if best is None else self._declared.index(best)
 
-    def _describe(self, number: int, known) -> None:
+    def _describe(self, number: int) -> None:
         """Has a function that was linked ready for callers to be compiled."""
         signature, function = self._declared[number], self._functions[number]
+        known = pickle.loads(self._descriptors.pop(number))
         self._by_symbol[known.llvm_func_name] = self._place, number
         self.overloads[signature.args] = compile_result(
             entry_point=function, fndesc=known, signature=signature, objectmode=False

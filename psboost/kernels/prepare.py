@@ -35,7 +35,7 @@ JOBS = {
 # What only some trainings need of the kernels of "train": by their blocks, and by how wide a row's gradients are.
 VARIANTS = [(block, bits) for block in ("narrow rows", "wide rows", "dense") for bits in ("16 bits", "32 bits")]
 ANY = tuple(dict.fromkeys(name for variant in VARIANTS for name in variant))  # all of them at once
-SELDOM = (*ANY, "seldom")  # and what is compiled when it is called for
+SELDOM = (*ANY, "seldom")  # and what else is compiled only when it is called
 _NAMED = {name for names in JOBS.values() for name in names if "." in name}
 _MOST_PROCESSES = 8
 _NEW_OBJECTS = 50_000  # between two searches for garbage
@@ -53,9 +53,9 @@ def prepare(
 ) -> None:
     """Compiles the kernels of these of JOBS if this installation has not done so; `say` is told when it must.
 
-    variants   some of VARIANTS, ANY or SELDOM; or (), what is for all of them
+    variants   (), what all trainings need of them; or some of VARIANTS, ANY or SELDOM, what is needed besides
 
-    A kernel is loaded when it is first called, and compiled if that was not done before.
+    A kernel is loaded when it is first called, and compiled then if that was not done before.
     """
     wanted = [(job, variant) for variant in variants for job in jobs]
     if all(_mark(*each).exists() for each in wanted):
@@ -65,7 +65,7 @@ def prepare(
         if missing:
             if say is not None:
                 what = ", ".join(f"{job} ({', '.join(variant)})" if variant else job for job, variant in missing)
-                say(f"compiling what it takes to {what}: once for this installation, up to half a minute")
+                say(f"compiling what it takes to {what}: once for this installation, half a minute or so")
             _compile([(name, variant) for job, variant in missing for name in JOBS[job]])
             for job, variant in missing:
                 for done in (variant, *(each for each in VARIANTS if set(each) <= set(variant))):
