@@ -117,29 +117,36 @@ class Kernel(CPUDispatcher):
 
     def link(self) -> None:
         """Has all that the cache holds ready to be called."""
-        for number in range(len(self._declared)):
-            self._load(number, or_compile=False)
-
-    def _load(self, number: int, or_compile: bool = True) -> bool:
-        """Has a signature ready to be called; returns whether it is."""
-        path, source = CACHE_FOLDER / "{}.{}-{}-{}".format(*self._place, number), os.stat(self.py_func.__code__.co_filename)
-        stamp = source.st_mtime_ns, source.st_size
         with global_compiler_lock, interrupts_wait():
-            if self._link(number, stamp, path) or not or_compile:
-                return number in self._functions
-        with alone(), global_compiler_lock, interrupts_wait():  # in this order: who is alone waits for the other lock
-            if not self._link(number, stamp, path):
-                called, code = self._compile(number)
-                linking.keep(path, (stamp, called, code))
-        return True
+            for number in range(len(self._declared)):
+                self._link(number)
 
-    def _link(self, number: int, stamp: tuple, path: Path) -> bool:
+    def _load(self, number: int) -> None:
+        """Has a signature ready to be called."""
+        with global_compiler_lock, interrupts_wait():
+            if self._link(number):
+                return
+        with alone(), global_compiler_lock, interrupts_wait():  # in this order: who is alone waits for the other lock
+            if not self._link(number):
+                stamp = self._stamp()
+                called, code = self._compile(number)
+                linking.keep(self._path(number), (stamp, called, code))
+
+    def _path(self, number: int) -> Path:
+        return CACHE_FOLDER / "{}.{}-{}-{}".format(*self._place, number)
+
+    def _stamp(self) -> tuple[int, int]:
+        """Which source this is of."""
+        source = os.stat(self.py_func.__code__.co_filename)
+        return source.st_mtime_ns, source.st_size
+
+    def _link(self, number: int) -> bool:
         """Has a signature ready by what the cache holds of it; False if that is not for this source."""
-        if number in self._functions:  # another thread was quicker
+        if number in self._functions:  # called by another, or another thread was quicker
             return True
-        match linking.kept(path):
-            case (written, called, code) if written == stamp and all(
-                place in self._all and self._all[place]._load(of_called, or_compile=False) for place, of_called in called
+        match linking.kept(self._path(number)):
+            case (written, called, code) if written == self._stamp() and all(
+                place in self._all and self._all[place]._link(of_called) for place, of_called in called
             ):
                 module, name, _ = self._place
                 engine = self.targetctx.codegen()._engine._ee

@@ -278,6 +278,8 @@ def test_every_kernel_is_of_a_job():
     named = {name for names in prepare.JOBS.values() for name in names}
     assert with_kernels == {name for name in named if "." not in name}
     assert all(len(prepare.kernels_of(name)) == 1 for name in named if "." in name)
+    declared = [variant for name in named for _, kernel in prepare.kernels_of(name) for variant in kernel._variants]
+    assert set().union(*declared) == set(prepare.SELDOM)
 
 
 @pytest.mark.parametrize("dense", [False, True])
