@@ -282,7 +282,7 @@ def _members(args: argparse.Namespace) -> int:
         from psboost.data import matrix, svmlight  # noqa: F401
         from psboost.kernels.prepare import link
 
-    link("train", "send", "sum in a ring")
+    link("train", "propose", "merge", "send", "sum in a ring")
 
     def play(role: str, rank: int, neighbours) -> int:
         how = {"rendezvous": args.rendezvous, "rank": rank, "neighbours": neighbours}

@@ -183,16 +183,19 @@ def prepare_kernels(transport: str, mode: str, grid: tuple[int, int], *jobs: str
     simulated clock would count it.
     """
     how = {"say": None} if quiet else {}
-    prepare(*kernel_jobs(transport, mode, grid), *jobs, **how)
+    of_training = kernel_jobs(mode, grid)
+    prepare(*of_training, *jobs, **how)
     if quiet or transport == "virtual":
-        prepare("train", variants=[ANY], **how)
+        prepare(*of_training, variants=[ANY], **how)
 
 
-def kernel_jobs(transport: str, mode: str, grid: tuple[int, int]) -> tuple[str, ...]:
+def kernel_jobs(mode: str, grid: tuple[int, int]) -> tuple[str, ...]:
     """What kernels.prepare.JOBS a training takes."""
-    alone = transport in IN_PROCESS and mode == "block" and grid == (1, 1)
-    jobs = ("train",) if alone else ("train", "send")
-    return jobs if mode == "block" else (*jobs, "sum in a ring")
+    if mode != "block":
+        jobs = "train", "propose", "sum in a ring"
+    else:
+        jobs = ("train", "merge") if grid[0] > 1 else ("train", "propose")
+    return jobs if grid == (1, 1) else (*jobs, "send")
 
 
 def _n_threads(threads: int | None, grid: tuple[int, int], transport: str) -> int:

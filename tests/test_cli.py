@@ -233,15 +233,15 @@ def test_compiling_that_fails_is_tried_again(tmp_path, monkeypatch):
         prepare.prepare("train", say=None)
     said = []
     monkeypatch.setattr(prepare, "_compile", compiled.append)
-    dense = ("dense", "16 bits")
-    for jobs, variants in ((["train"], [()]), (["train", "send"], [()]), (["send", "train"], [dense, ()])):
+    dense = ("dense", "16 bits", "squared error")
+    for jobs, variants in ((["train"], [()]), (["train", "merge"], [()]), (["merge", "train"], [dense, ()])):
         prepare.prepare(*jobs, variants=variants, say=said.append)
-    held = {job: [(name, ()) for name in prepare.JOBS[job]] for job in ("train", "send")}
-    of_dense = [(name, dense) for job in ("send", "train") for name in prepare.JOBS[job]]
-    assert compiled == [held["train"], held["send"], of_dense]
+    held = {job: [(name, ()) for name in prepare.JOBS[job]] for job in ("train", "merge")}
+    of_dense = [(name, dense) for job in ("merge", "train") for name in prepare.JOBS[job]]
+    assert compiled == [held["train"], held["merge"], of_dense]
     prepare.prepare("predict", variants=[prepare.SELDOM], say=None)
-    prepare.prepare("predict", variants=[dense, ("wide rows", "32 bits")], say=said.append)
+    prepare.prepare("predict", variants=[dense, ("wide rows", "32 bits", "logistic loss")], say=said.append)
     assert len(compiled) == 4
     assert [text.partition(":")[0].removeprefix("compiling what it takes to ") for text in said] == [
-        "train", "send", "send (dense, 16 bits), train (dense, 16 bits)"
+        "train", "merge", "merge (dense, 16 bits, squared error), train (dense, 16 bits, squared error)"
     ]  # fmt: skip

@@ -72,7 +72,7 @@ def _train_psboost(X, y, job: dict) -> tuple[dict, object]:
     from psboost.roles.coordinator import Coordinator
 
     # Compiles, if need be; kernels are loaded when they are called, in the time that is measured.
-    prepare("train", variants=[(), SELDOM])
+    prepare("train", "propose", variants=[(), SELDOM])
 
     binned, trees, boost = [], [], Coordinator._boost
 

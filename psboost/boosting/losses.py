@@ -4,6 +4,7 @@ A margin is the raw score (float32), before the link. Labels are float64, until 
 type of its own, by which kernels.gradients knows it.
 
     bounded  whether |grad| and hess are at most the row's weight
+    variant  which kernels are for it (kernels.prepare.VARIANTS)
     dtype    of gradients, and of the weights that they are computed with: float32 if bounded
 """
 
@@ -30,7 +31,7 @@ class Bounds:
 class Logistic:
     """binary:logistic. Labels 0 (or -1) and 1; |grad| <= w and hess <= w / 4."""
 
-    name = "binary:logistic"
+    name, variant = "binary:logistic", "logistic loss"
     bounded, dtype = True, np.float32
 
     def check_labels(self, labels: np.ndarray, place: Callable[[int], str]) -> np.ndarray:
@@ -62,7 +63,7 @@ class Logistic:
 class SquaredError:
     """reg:squarederror. Any finite labels; hess = w; grad has no bound, so each tree opens with its maximum."""
 
-    name = "reg:squarederror"
+    name, variant = "reg:squarederror", "squared error"
     bounded, dtype = False, np.float64
 
     def check_labels(self, labels: np.ndarray, place: Callable[[int], str]) -> np.ndarray:

@@ -58,9 +58,9 @@ class RowGradients:
         return grad * self._unit, hess * self._unit
 
     @property
-    def variant(self) -> str:
-        """Which kernels are for gradients so wide (kernels.prepare.VARIANTS)."""
-        return "16 bits" if self.packed.dtype == np.int32 else "32 bits"
+    def variant(self) -> tuple[str, str]:
+        """Which kernels are for gradients so wide, and of this loss (kernels.prepare.VARIANTS)."""
+        return "16 bits" if self.packed.dtype == np.int32 else "32 bits", self._loss.variant
 
     def round(self, steps: Steps, key: np.uint64, row_offset: int) -> np.ndarray:
         """Fills `packed`; the first row is row `row_offset` of all row shards'. Returns what they come to: int64

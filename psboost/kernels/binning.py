@@ -251,7 +251,7 @@ def bin_columns(
     return written
 
 
-@kernel(_bin_columns)
+@kernel(seldom=[_bin_columns])
 def bin_sorted(
     offsets, rows, values, cut_offsets, cuts, bin_offsets, keep_nan, posting_offsets, posting_rows
 ):  # fmt: skip

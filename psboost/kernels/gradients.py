@@ -24,8 +24,7 @@ from psboost.kernels.floats import MOST, exp
 from psboost.kernels.members import NODES
 from psboost.kernels.packed_rows import WIDTHS, pack
 
-FLOATS = (float32, float64)
-LOSSES = ((uint8, float32), (float64, float64))  # the logistic one's and the squared error's labels and gradients
+LOSSES = {"logistic loss": (uint8, float32), "squared error": (float64, float64)}  # their labels and gradients
 FRACTION_BITS = 15  # of a step, by which it is decided whether a row's gradient is rounded up
 _SOME = 512  # rows
 _FRACTION = (1 << FRACTION_BITS) - 1
@@ -109,8 +108,8 @@ def _round_up(whole, word):
 
 
 @kernel_for(
-    FLOATS, WIDTHS,
-    signature=lambda kind, width: void(IN[kind], IN[kind], float64, float64, uint64, int64, OUT[width]),
+    LOSSES, WIDTHS,
+    signature=lambda _, kind, width: void(IN[kind], IN[kind], float64, float64, uint64, int64, OUT[width]),
 )  # fmt: skip
 def round_gradients(grads, hesses, grad_step, hess_step, key, row_offset, packed):
     """Packs grad / grad_step and hess / hess_step (kernels.packed_rows), rounded up or down at random, without bias;
@@ -134,7 +133,7 @@ def round_gradients(grads, hesses, grad_step, hess_step, key, row_offset, packed
         packed[i] = pack(grad, max(hess, int32(hesses[i] > 0.0)), packed)
 
 
-@kernel_for(FLOATS, NODES, signature=lambda kind, node: void(IN[kind], IN[kind], IN[node], float64, float64, OUT[int64]))
+@kernel_for(LOSSES, NODES, signature=lambda _, kind, node: void(IN[kind], IN[kind], IN[node], float64, float64, OUT[int64]))
 def sum_by_node(grads, hesses, node_of_row, grad_step, hess_step, sums):
     """Adds grad / grad_step and hess / hess_step of each row, rounded to the nearest integer, to a pair of its node.
 

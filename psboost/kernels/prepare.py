@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import RLock
@@ -15,25 +16,31 @@ from psboost.cores import n_cores
 from psboost.kernels import CACHE_FOLDER
 
 # Modules, and kernels that are of no other job than those that name them. A module comes some time after those whose kernels
-# its own call: what two processes want at once, both compile.
+# its own call: what two processes want at once, both compile. A worker proposes splits where its rows are all that there are;
+# else servers merge histograms.
 JOBS = {
     "train": (
-        "histograms", "node_histograms", "summaries", "gains", "binning", "open_nodes", "routing", "dense", "packing",
-        "tiles", "node_builds", "dense_builds", "columns", "members", "cells", "gradients", "dealing", "links", "trees",
-        "row_gradients", "bundles", "splits", "arrivals", "twins",
+        "histograms", "summaries", "gains", "binning", "routing", "dense", "packing", "tiles", "node_builds",
+        "dense_builds", "columns", "members", "cells", "gradients", "dealing", "links", "trees", "row_gradients", "bundles",
+        "splits", "arrivals",
     ),
-    "send": (
-        "node_histograms.take_lists", "packing.fold_signs", "packing.unfold_signs", "packing.lower_counts",
-        "packing.pack_sums", "packing.raise_counts", "classes", "node_histograms.share_out_lists", "pairs",
-        "open_nodes.add_lists", "histogram_streams", "bitvectors", "open_nodes.flag_living", "open_nodes.count_flags",
-        "open_nodes.choose_living",
+    "propose": (
+        "node_histograms.take", "node_histograms.share_out", "open_nodes.add_sums", "node_builds.share_nodes",
+        "dense_builds.share_dense_nodes",
     ),
+    "merge": (
+        "node_histograms.take_lists", "histograms.mark_bins", "packing.fold_signs", "packing.unfold_signs",
+        "packing.lower_counts", "packing.pack_sums", "packing.raise_counts", "classes", "node_histograms.share_out_lists",
+        "node_builds.build_nodes", "pairs", "open_nodes.add_lists", "histogram_streams", "dense_builds.build_dense_nodes",
+        "twins", "open_nodes.flag_living", "open_nodes.count_flags", "open_nodes.choose_living",
+    ),
+    "send": ("bitvectors",),
     "sum in a ring": ("histograms.restrict", "chunks"),
     "predict": ("cells", "exits", "links", "scoring", "walking"),
     "parse": ("svmlight",),
 }  # fmt: skip
-# What only some trainings need of the kernels of "train": by their blocks, and by how wide a row's gradients are.
-VARIANTS = [(block, bits) for block in ("narrow rows", "wide rows", "dense") for bits in ("16 bits", "32 bits")]
+# What only some trainings need: by their blocks, by how wide a row's gradients are, and by their loss.
+VARIANTS = [*product(("narrow rows", "wide rows", "dense"), ("16 bits", "32 bits"), ("logistic loss", "squared error"))]
 ANY = tuple(dict.fromkeys(name for variant in VARIANTS for name in variant))  # all of them at once
 SELDOM = (*ANY, "seldom")  # and what else is compiled only when it is called
 _NAMED = {name for names in JOBS.values() for name in names if "." in name}

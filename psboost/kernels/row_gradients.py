@@ -17,6 +17,7 @@ from psboost.kernels.node_builds import add_rows
 from psboost.kernels.packed_rows import WIDTHS
 
 PIECE = 1 << 14  # rows
+_BY_BOUNDS = {"seldom": LOSSES["logistic loss"], "squared error": LOSSES["squared error"]}  # where they are not known
 
 
 def _rows(label, kind, node) -> tuple:
@@ -64,7 +65,7 @@ def sum_by_pieces(margins, labels, weights, due_nodes, due_values, node_of_row, 
         sum_by_node(grads[:n], hesses[:n], node_of_row[begin:end], grad_step, hess_step, sums)
 
 
-@kernel_for(LOSSES, NODES, signature=lambda label, kind, node: void(*_rows(label, kind, node), OUT[kind]))
+@kernel_for(_BY_BOUNDS, NODES, signature=lambda label, kind, node: void(*_rows(label, kind, node), OUT[kind]))
 def maxima_by_pieces(margins, labels, weights, due_nodes, due_values, maxima):
     """Raises the two of `maxima` (OUT) to the greatest |grad| and hess."""
     grad, hess = maxima[0], maxima[1]

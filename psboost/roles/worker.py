@@ -86,7 +86,8 @@ class Worker(Role):
         self._use_cut_points(columns, cut_points)
         self._set_up(deal, shard)
         del shard, columns
-        prepare("train", variants=sorted({(part.block.variant, self._gradients.variant) for part in self._parts}))
+        variants = sorted({(part.block.variant, *self._gradients.variant) for part in self._parts})
+        prepare(*self._kernel_jobs, variants=variants)
         yield from self._start_margins()
         for self.tree in range(job.n_rounds):
             yield from self._grow(self.tree)
@@ -357,6 +358,11 @@ class Worker(Role):
     def _ranges_to_build(self, columns: AnyColumns) -> list[tuple[int, int]]:
         """The features of each Part, one for each thread or more, once their bins are known."""
         return self._ranges
+
+    @property
+    def _kernel_jobs(self) -> tuple[str, ...]:
+        """Which kernels.prepare.JOBS have variants that the worker needs."""
+        raise NotImplementedError
 
     def _rule_of_parts(self) -> SplitRule | None:
         """With a rule, each part finds the splits of its own features."""

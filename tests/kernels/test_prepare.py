@@ -8,6 +8,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -115,7 +116,7 @@ histogram_streams.pack_histograms.load()
 node_builds.build_nodes.load({"narrow rows", "16 bits"})
 print(*[kernel.n_ready > 0 for kernel in (histograms.build, pairs.mark_pairs, pairs.join_pairs)])
 """
-    prepare.prepare("train", "send", variants=[(), ("narrow rows", "16 bits")])
+    prepare.prepare("train", "merge", variants=[(), ("narrow rows", "16 bits")])
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "True True False\n", done.stdout + done.stderr
 
@@ -283,18 +284,17 @@ def test_every_kernel_is_of_a_job():
 
 
 @pytest.mark.parametrize("dense", [False, True])
-@pytest.mark.parametrize("grid", [(1, 1), (2, 2)])
-def test_a_training_takes_the_kernels_of_its_jobs_alone_and_not_what_compiles_them(grid, dense):
-    prepare.prepare("train", "send", variants=[(), ("dense", "32 bits")])
+@pytest.mark.parametrize(("mode", "grid"), [*product(["block"], [(1, 1), (1, 2), (2, 1), (2, 2)]), ("allreduce", (2, 1))])
+def test_a_training_takes_the_kernels_of_its_jobs_alone_and_not_what_compiles_them(mode, grid, dense):
     program = f"""
 import numpy as np, psboost, sys
 from psboost.kernels.prepare import JOBS, kernels_of
 from psboost.training import kernel_jobs
 X = np.random.default_rng(0).integers(0, 3, (60, 4)).astype(np.float32)
 X = X if {dense} else __import__("scipy.sparse").sparse.csr_array(X)
-psboost.train({{}}, X, X.sum(1) > 3, grid={grid}, num_boost_round=1)
+psboost.train({{}}, X, X.sum(1) > 3, mode={mode!r}, grid={grid}, transport="memory", num_boost_round=2)
 heavy = [module for module in ("scipy.linalg", "numba.np.linalg", "numba.np.arraymath") if module in sys.modules]
-jobs = kernel_jobs("inproc", "block", {grid})
+jobs = kernel_jobs({mode!r}, {grid})
 others = {{module for modules in JOBS.values() for module in modules}} - {{module for job in jobs for module in JOBS[job]}}
 print(heavy, [(module, name) for module in others for name, kernel in kernels_of(module) if kernel.n_ready])
 """
