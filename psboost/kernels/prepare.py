@@ -16,8 +16,8 @@ from psboost.cores import n_cores
 from psboost.kernels import CACHE_FOLDER
 
 # Modules, and kernels that are of no other job than those that name them. A module comes some time after those whose kernels
-# its own call: what two processes want at once, both compile. A worker proposes splits where its rows are all that there are;
-# else servers merge histograms.
+# its own call: what two processes want at once, both compile. Where a worker has all rows, it proposes splits; else servers
+# merge histograms.
 JOBS = {
     "train": (
         "histograms", "summaries", "gains", "binning", "routing", "dense", "packing", "tiles", "node_builds",
