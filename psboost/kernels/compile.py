@@ -25,7 +25,7 @@ from typing import Any
 
 from numba import boolean, float32, float64, int8, int32, int64, types, uint8, uint16, uint32, uint64, void
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler, compile_result
+from numba.core.compiler import compile_result
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 from numba.core.typing.typeof import typeof_impl
@@ -34,6 +34,7 @@ from psboost.interrupts import interrupts_wait
 from psboost.kernels import CACHE_FOLDER, linking
 from psboost.kernels.linking import Code
 from psboost.kernels.prepare import alone
+from psboost.kernels.shortcuts import LinkedCompiler, LinkedDispatcher, ShorterCompiler, shortcuts
 
 __all__ = [
     "IN", "IN2", "OUT", "OUT2", "boolean", "estimate", "float32", "float64", "inline", "int8", "int32", "int64",
@@ -51,7 +52,7 @@ _OPTIONS = {"nopython": True, "nogil": True, "error_model": "numpy", "no_cfunc_w
 _KERNEL_OPTIONS = {**_OPTIONS, "fastmath": False, "forceinline": False}  # not those of the helper that calls it
 
 
-class _KernelCompiler(Compiler):
+class _KernelCompiler(ShorterCompiler):
     def _compile_bytecode(self):
         self.state.func_id.unique_id = self.state.func_id.firstlineno
         return super()._compile_bytecode()
@@ -68,13 +69,7 @@ class _PartOfCallers(JITCodeLibrary):
         self._finalized = True
 
 
-class _OwnHelperCompiler(Compiler):
-    def compile_extra(self, func):
-        self.state.flags.no_compile = True  # into what Python can call
-        return super().compile_extra(func)
-
-
-class _HelperCompiler(_OwnHelperCompiler):
+class _HelperCompiler(LinkedCompiler):
     def compile_extra(self, func):
         self.state.library = _PartOfCallers(self.state.targetctx.codegen(), func.__qualname__)
         return super().compile_extra(func)
@@ -158,7 +153,8 @@ class Kernel(CPUDispatcher):
     def _compile(self, number: int) -> tuple[list, Code]:
         """Has a signature ready by numba; returns the signatures of kernels that it calls, and its code."""
         signature = self._declared[number]
-        super().compile(signature)
+        with shortcuts():
+            super().compile(signature)
         compiled = self.overloads[signature.args]
         self._functions[number] = compiled.entry_point
         self._by_symbol[compiled.fndesc.llvm_func_name] = self._place, number
@@ -211,7 +207,7 @@ class Kernel(CPUDispatcher):
 class Helper:
     """A function that is compiled into the kernels that call it; to Python, it is what it was."""
 
-    def __init__(self, function, compiler: type[Compiler] = _HelperCompiler, **options):
+    def __init__(self, function, compiler: type[LinkedCompiler] = _HelperCompiler, **options):
         self.py_func, self._compiler = function, compiler
         self._options = {**_OPTIONS, "no_cpython_wrapper": True, "forceinline": True, **options}
 
@@ -219,21 +215,14 @@ class Helper:
         return self.py_func(*args)
 
     @cached_property
-    def to_compile(self) -> "_InlineDispatcher":
+    def to_compile(self) -> LinkedDispatcher:
         """What numba takes in its place. Most processes compile nothing, and to make one for each helper takes long."""
-        return _InlineDispatcher(self.py_func, targetoptions=self._options, pipeline_class=self._compiler)
+        return LinkedDispatcher(self.py_func, targetoptions=self._options, pipeline_class=self._compiler)
 
 
 @typeof_impl.register(Helper)
 def _type_of_helper(helper: Helper, context):
     return helper.to_compile._numba_type_
-
-
-class _InlineDispatcher(CPUDispatcher):
-    def add_overload(self, cres):
-        cres = cres._replace(entry_point=object())  # by which callers find it
-        self.overloads[tuple(cres.signature.args)] = cres
-        self.targetctx.insert_user_function(cres.entry_point, cres.fndesc, [cres.library])
 
 
 def _code_of(compiled) -> Code:
@@ -280,7 +269,7 @@ def inline(function):
 
 def optimised(function):
     """Decorator: the same, optimised by itself before it is with its callers: longer to compile, at times quicker."""
-    return Helper(function, _OwnHelperCompiler)
+    return Helper(function, LinkedCompiler)
 
 
 def estimate(function):

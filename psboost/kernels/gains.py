@@ -365,7 +365,8 @@ def find_splits(
 
     shards, locals_  int32: SHARD and LOCAL of each feature
     """
-    node_sums = np.array([0, 0, least])
+    node_sums = np.empty(3, np.int64)
+    node_sums[2] = least
     for i in range(len(nodes)):
         node_sums[0], node_sums[1] = nodes[i, GRAD], nodes[i, HESS]
         best = proposals[i]
