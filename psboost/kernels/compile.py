@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from numba import boolean, float32, float64, int8, int32, int64, types, uint8, uint16, uint32, uint64, void
-from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import compile_result
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
@@ -34,7 +33,7 @@ from psboost.interrupts import interrupts_wait
 from psboost.kernels import CACHE_FOLDER, linking
 from psboost.kernels.linking import Code
 from psboost.kernels.prepare import alone
-from psboost.kernels.shortcuts import LinkedCompiler, LinkedDispatcher, ShorterCompiler, shortcuts
+from psboost.kernels.shortcuts import LinkedCompiler, LinkedDispatcher, LinkedLibrary, ShorterCompiler, shortcuts
 
 __all__ = [
     "IN", "IN2", "OUT", "OUT2", "boolean", "estimate", "float32", "float64", "inline", "int8", "int32", "int64",
@@ -58,21 +57,15 @@ class _KernelCompiler(ShorterCompiler):
         return super()._compile_bytecode()
 
 
-class _PartOfCallers(JITCodeLibrary):
-    """Code that is optimised, and becomes the processor's, only where it is linked in: compiling takes 0.8 of the time."""
+class _HelperLibrary(LinkedLibrary):
+    """Code that is optimised only where it is linked in: compiling takes less time."""
 
     def _optimize_final_module(self):
         pass
 
-    def _finalize_final_module(self):
-        self._finalize_dynamic_globals()
-        self._finalized = True
-
 
 class _HelperCompiler(LinkedCompiler):
-    def compile_extra(self, func):
-        self.state.library = _PartOfCallers(self.state.targetctx.codegen(), func.__qualname__)
-        return super().compile_extra(func)
+    library = _HelperLibrary
 
 
 class Kernel(CPUDispatcher):

@@ -16,10 +16,11 @@ from llvmlite import ir as llvm
 from llvmlite.binding import ffi
 from numba.core import cgutils, ir, types
 from numba.core.base import BaseContext
-from numba.core.codegen import CPUCodeLibrary
+from numba.core.codegen import CPUCodeLibrary, JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.compiler_machinery import PassManager
 from numba.core.imputils import impl_ret_borrowed
+from numba.core.lowering import Lower
 from numba.core.registry import CPUDispatcher
 from numba.core.runtime.context import NRTContext
 from numba.core.types.functions import BaseFunction
@@ -28,7 +29,7 @@ from numba.np.numpy_support import as_dtype
 
 _OPERATORS = frozenset(held for held in vars(operator).values() if isinstance(held, BuiltinFunctionType))
 _PLAIN = types.Number, types.Boolean, types.Array
-_DATA, _SHAPE = 4, 5  # of numba's arrays: meminfo, parent, nitems, itemsize, data, shape, strides
+_MEMINFO, _DATA, _SHAPE = 0, 4, 5  # of numba's arrays: meminfo, parent, nitems, itemsize, data, shape, strides
 _PASSES_WITHOUT_USE = {
     "WithLifting", "InlineClosureLikes", "RewriteDynamicRaises", "MakeFunctionToJitFunction", "InlineInlinables",
     "FindLiterallyCalls", "LiteralUnroll", "LiteralPropagationSubPipelinePass", "InlineOverloads", "NopythonRewrites",
@@ -47,11 +48,22 @@ class ShorterCompiler(Compiler):
         return [shorter]
 
 
+class LinkedLibrary(JITCodeLibrary):
+    """Code that becomes the processor's only where it is linked in."""
+
+    def _finalize_final_module(self):
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+
 class LinkedCompiler(ShorterCompiler):
     """Makes what is linked into its callers, and nothing that could be called by itself."""
 
+    library = LinkedLibrary
+
     def compile_extra(self, func):
         self.state.flags.no_compile = True
+        self.state.library = self.library(self.state.targetctx.codegen(), func.__qualname__)
         return super().compile_extra(func)
 
 
@@ -184,6 +196,39 @@ def _view(context, builder, array, kind, value):
     return impl_ret_borrowed(context, builder, kind, viewed)
 
 
+def _unless_number(count_reference):
+    """The same for all but numbers, to which there are no references."""
+
+    def counted(lowering, kind, value):
+        if not isinstance(kind, types.Number | types.Boolean | types.NoneType):
+            count_reference(lowering, kind, value)
+
+    return counted
+
+
+_get_meminfos = NRTContext.get_meminfos
+
+
+def _meminfos(context, builder, kind, value):
+    """What counts the references to what a value holds."""
+    if type(kind) is types.Array:
+        return [(kind, builder.extract_value(value, _MEMINFO))]
+    return _get_meminfos(context, builder, kind, value)
+
+
+def _has_same_size(array: types.Type, kind: types.Type) -> bool:
+    """A view of the array as one of this kind has as many elements."""
+    return type(array) is types.Array and as_dtype(array.dtype).itemsize == as_dtype(kind.dtype).itemsize
+
+
+def _view(context, builder, array, kind, value):
+    viewed = llvm.Constant(context.get_value_type(kind), llvm.Undefined)
+    for field, of_kind in enumerate(viewed.type.elements):
+        held = builder.extract_value(value, field)
+        viewed = builder.insert_value(viewed, builder.bitcast(held, of_kind) if field == _DATA else held, field)
+    return impl_ret_borrowed(context, builder, kind, viewed)
+
+
 _call_incref_decref = NRTContext._call_incref_decref
 
 
@@ -206,7 +251,9 @@ _SHORTER = [
     (BaseFunction, "get_call_type", _known_call_type),
     (ir.Inst, "_rec_list_vars", _listed_vars),
     (BaseContext, "get_function", _function_of_elements),
-    (NRTContext, "_call_incref_decref", _count_references),
+    (Lower, "incref", _unless_number(Lower.incref)),
+    (Lower, "decref", _unless_number(Lower.decref)),
+    (NRTContext, "get_meminfos", _meminfos),
     (_OverloadFunctionTemplate, "_get_jit_decorator", _linked_only),
     (CPUCodeLibrary, "_optimize_functions", _optimise_own_functions),
     (ffi.lib._lock, "_cblist", []),  # who listens to each call of LLVM
