@@ -27,6 +27,7 @@ from psboost.lab.virtual import train_virtually
 from psboost.progress import Progress
 from psboost.roles.coordinator import Round
 from psboost.roles.job import Job
+from psboost.roles.modes import kernel_jobs
 
 __all__ = ["Round", "train"]
 
@@ -183,19 +184,10 @@ def prepare_kernels(transport: str, mode: str, grid: tuple[int, int], *jobs: str
     simulated clock would count it.
     """
     how = {"say": None} if quiet else {}
-    of_training = kernel_jobs(mode, grid)
-    prepare(*of_training, *jobs, **how)
+    of_training = kernel_jobs(mode, grid[0])
+    prepare(*of_training, *([] if grid == (1, 1) else ["send"]), *jobs, **how)
     if quiet or transport == "virtual":
         prepare(*of_training, variants=[ANY], **how)
-
-
-def kernel_jobs(mode: str, grid: tuple[int, int]) -> tuple[str, ...]:
-    """What kernels.prepare.JOBS a training takes."""
-    if mode != "block":
-        jobs = "train", "propose", "sum in a ring"
-    else:
-        jobs = ("train", "merge") if grid[0] > 1 else ("train", "propose")
-    return jobs if grid == (1, 1) else (*jobs, "send")
 
 
 def _n_threads(threads: int | None, grid: tuple[int, int], transport: str) -> int:

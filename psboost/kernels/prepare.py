@@ -35,7 +35,9 @@ JOBS = {
         "twins", "open_nodes.flag_living", "open_nodes.count_flags", "open_nodes.choose_living",
     ),
     "send": ("bitvectors",),
-    "sum in a ring": ("histograms.restrict", "chunks"),
+    "sum in a ring": (
+        "histograms.restrict", "chunks", "node_histograms.take", "node_histograms.share_out", "open_nodes.add_sums",
+    ),
     "predict": ("cells", "exits", "links", "scoring", "walking"),
     "parse": ("svmlight",),
 }  # fmt: skip

@@ -53,10 +53,6 @@ class BlockWorker(Worker):
             return moved
         return [part for features in self._ranges for part in _narrow_parts(*features, self._bin_offsets)]
 
-    @property
-    def _kernel_jobs(self):
-        return "train", "merge" if self._job.merges else "propose"
-
     def _rule_of_parts(self):
         return None if self._job.merges else self._job.rule
 

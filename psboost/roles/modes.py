@@ -1,4 +1,4 @@
-"""Knows the ways in which a training may be distributed, by name; does not know how any of them works.
+"""Knows the ways in which a training may be distributed, by name, and the kernels each takes, not how any of them works.
 
     block             rows and features: servers merge sparse histograms
     allreduce         rows: dense histograms are summed in a ring, and every worker gets all sums (XGBoost's way)
@@ -9,3 +9,10 @@
 
 BLOCK, ALLREDUCE, REDUCE_SCATTER, SPARSE_ALLREDUCE = "block", "allreduce", "reduce-scatter", "sparse-allreduce"
 MODES = (BLOCK, ALLREDUCE, REDUCE_SCATTER, SPARSE_ALLREDUCE)
+
+
+def kernel_jobs(mode: str, n_row_shards: int) -> tuple[str, ...]:
+    """What kernels.prepare.JOBS a worker takes to train, and the servers that merge its histograms."""
+    if mode != BLOCK:
+        return "train", "sum in a ring"
+    return ("train", "merge") if n_row_shards > 1 else ("train", "propose")

@@ -43,10 +43,6 @@ class RingWorker(Worker):
         offsets = range_offsets[:: self._job.n_row_shards]
         return list(zip(offsets, offsets[1:], strict=False))
 
-    @property
-    def _kernel_jobs(self):
-        return ("train",)
-
     def _rule_of_parts(self):
         return None
 

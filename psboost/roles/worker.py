@@ -27,6 +27,7 @@ from psboost.kernels.prepare import prepare
 from psboost.kernels.splits import NODE, SHARD
 from psboost.kernels.words import n_words_of
 from psboost.roles.job import Job
+from psboost.roles.modes import kernel_jobs
 from psboost.roles.part import AnySplits, Part
 from psboost.roles.role import COORDINATOR, Role, worker_name
 from psboost.wire.messages import (
@@ -87,7 +88,7 @@ class Worker(Role):
         self._set_up(deal, shard)
         del shard, columns
         variants = sorted({(part.block.variant, *self._gradients.variant) for part in self._parts})
-        prepare(*self._kernel_jobs, variants=variants)
+        prepare(*kernel_jobs(job.mode, job.n_row_shards), variants=variants)
         yield from self._start_margins()
         for self.tree in range(job.n_rounds):
             yield from self._grow(self.tree)
@@ -358,11 +359,6 @@ class Worker(Role):
     def _ranges_to_build(self, columns: AnyColumns) -> list[tuple[int, int]]:
         """The features of each Part, one for each thread or more, once their bins are known."""
         return self._ranges
-
-    @property
-    def _kernel_jobs(self) -> tuple[str, ...]:
-        """Which kernels.prepare.JOBS have variants that the worker needs."""
-        raise NotImplementedError
 
     def _rule_of_parts(self) -> SplitRule | None:
         """With a rule, each part finds the splits of its own features."""
