@@ -46,9 +46,8 @@ def measure(arguments) -> Iterator[Figure]:
     for which, code in firsts.items():
         with tempfile.TemporaryDirectory() as empty:
             yield from _until_first_tree(which, [_first_tree(code, empty)], COMPILE_AT_MOST)
-    warm, alone, together = _cpu_seconds(1), *(_cpu_seconds_cold(n) for n in (1, N_TOGETHER))
     what = f"CPU of {N_TOGETHER} processes that start together without kernels, over 1's; their own starts apart"
-    yield _figure(what, "times", [(together - N_TOGETHER * warm) / (alone - warm)], TOGETHER_AT_MOST)
+    yield _figure(what, "times", [_together_over_alone() for _ in range(arguments.repeats)], TOGETHER_AT_MOST)
 
 
 def _figure(what: str, unit: str, values: list[float], at_most: float | None) -> Figure:
@@ -82,9 +81,15 @@ def _first_tree(code: str, cache: str | None = None) -> tuple[float, float]:
     return then - begin, cpu
 
 
-def _cpu_seconds_cold(n: int) -> float:
+def _together_over_alone() -> float:
+    alone, together = map(_cpu_seconds_to_compile, (1, N_TOGETHER))
+    return together / alone
+
+
+def _cpu_seconds_to_compile(n: int) -> float:
+    """What n processes take more that start together without kernels than with them."""
     with tempfile.TemporaryDirectory() as empty:
-        return _cpu_seconds(n, empty)
+        return _cpu_seconds(n, empty) - _cpu_seconds(n, empty)
 
 
 def _cpu_seconds(n: int, cache: str | None = None) -> float:
