@@ -76,6 +76,13 @@ def rows_of(block):
 
 
 def check(rows, cuts, has_missing, zero_as_missing):
+    block = check_sparse(rows, cuts, has_missing, zero_as_missing)
+    columns, points = columns_of(rows, len(cuts)), cut_points_of(cuts, has_missing)
+    check_dense(build_block(columns, points, zero_as_missing, dense=True), block)
+    return block
+
+
+def check_sparse(rows, cuts, has_missing, zero_as_missing):
     columns, points = columns_of(rows, len(cuts)), cut_points_of(cuts, has_missing)
     block = build_block(columns, points, zero_as_missing, dense=False)
     by_row, postings = naive.scatter_bins(
@@ -87,7 +94,6 @@ def check(rows, cuts, has_missing, zero_as_missing):
     assert [block.posting_rows[b:e].tolist() for b, e in held] == postings
     assert np.diff(block.bin_offsets).tolist() == [len(c) + m for c, m in zip(cuts, has_missing, strict=True)]
     assert block.n_cuts.tolist() == [len(own) for own in cuts]
-    check_dense(build_block(columns, points, zero_as_missing, dense=True), block)
     spent = build_block(columns, points, zero_as_missing, dense=False, overwrite=True)
     if columns.value is None:
         assert spent.posting_rows.size == 0 or np.shares_memory(spent.posting_rows, columns.values)
@@ -213,7 +219,7 @@ def test_rows_are_padded_where_all_are_short_and_most_have_some_bins(most, n_ful
 @pytest.mark.parametrize("n_features", [NARROW_BINS, NARROW_BINS + 1])
 def test_rows_are_narrow_where_that_holds_all_bins(n_features):
     rows = [[(0, 1.0), (n_features - 1, 1.0)], [], [(7, 1.0)]]
-    block = check(rows, [[np.inf]] * n_features, [0] * n_features, True)
+    block = check_sparse(rows, [[np.inf]] * n_features, [0] * n_features, True)
     is_narrow = n_features == NARROW_BINS
     dtypes = (np.int32, np.uint16) if is_narrow else (np.int64, np.int32)
     assert (block.indptr.dtype, block.bins.dtype) == dtypes and n_features - 1 in block.bins
