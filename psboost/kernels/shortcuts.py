@@ -216,28 +216,6 @@ def _meminfos(context, builder, kind, value):
     return _get_meminfos(context, builder, kind, value)
 
 
-def _has_same_size(array: types.Type, kind: types.Type) -> bool:
-    """A view of the array as one of this kind has as many elements."""
-    return type(array) is types.Array and as_dtype(array.dtype).itemsize == as_dtype(kind.dtype).itemsize
-
-
-def _view(context, builder, array, kind, value):
-    viewed = llvm.Constant(context.get_value_type(kind), llvm.Undefined)
-    for field, of_kind in enumerate(viewed.type.elements):
-        held = builder.extract_value(value, field)
-        viewed = builder.insert_value(viewed, builder.bitcast(held, of_kind) if field == _DATA else held, field)
-    return impl_ret_borrowed(context, builder, kind, viewed)
-
-
-_call_incref_decref = NRTContext._call_incref_decref
-
-
-def _count_references(context, builder, kind, value, name):
-    """Writes the code that counts references to a value, or from it: to numbers there are none."""
-    if not isinstance(kind, types.Number | types.Boolean | types.NoneType):
-        _call_incref_decref(context, builder, kind, value, name)
-
-
 def _optimise_own_functions(library, module):
     """Has LLVM go over a module's functions, but for those that are only declared there."""
     module.data_layout = library._codegen._data_layout
