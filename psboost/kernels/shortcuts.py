@@ -27,7 +27,7 @@ from numba.core.types.functions import BaseFunction
 from numba.core.typing.templates import _OverloadFunctionTemplate
 from numba.np.numpy_support import as_dtype
 
-_OPERATORS = frozenset(held for held in vars(operator).values() if isinstance(held, BuiltinFunctionType))
+_OPERATORS = {bool, *(held for held in vars(operator).values() if isinstance(held, BuiltinFunctionType))}
 _PLAIN = types.Number, types.Boolean, types.Array
 _MEMINFO, _DATA, _SHAPE = 0, 4, 5  # of numba's arrays: meminfo, parent, nitems, itemsize, data, shape, strides
 _PASSES_WITHOUT_USE = {
@@ -92,8 +92,7 @@ _call_types: dict[tuple, object] = {}
 
 def _known_call_type(function, context, args, kws):
     """The signature that is meant by an operator between these types; for functions, it is another one for each caller."""
-    key = function.typing_key
-    if kws or (key is not bool and key not in _OPERATORS) or not all(isinstance(arg, _PLAIN) for arg in args):
+    if kws or function.typing_key not in _OPERATORS or not all(isinstance(arg, _PLAIN) for arg in args):
         return _get_call_type(function, context, args, kws)
     if (found := _call_types.get((function, args))) is None:
         found = _call_types[function, args] = _get_call_type(function, context, args, kws)
