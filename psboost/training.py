@@ -184,8 +184,8 @@ def prepare_kernels(transport: str, mode: str, grid: tuple[int, int], *jobs: str
     simulated clock would count it.
     """
     how = {"say": None} if quiet else {}
-    of_training = kernel_jobs(mode, grid[0])
-    prepare(*of_training, *([] if grid == (1, 1) else ["send"]), *jobs, **how)
+    of_training = kernel_jobs(mode, grid)
+    prepare(*of_training, *jobs, **how)
     if quiet or transport == "virtual":
         prepare(*of_training, variants=[ANY], **how)
 

@@ -70,9 +70,10 @@ def _train_psboost(X, y, job: dict) -> tuple[dict, object]:
     import psboost
     from psboost.kernels.prepare import SELDOM, prepare
     from psboost.roles.coordinator import Coordinator
+    from psboost.roles.modes import BLOCK, kernel_jobs
 
     # Compiles, if need be; kernels are loaded when they are called, in the time that is measured.
-    prepare("train", "propose", variants=[(), SELDOM])
+    prepare(*kernel_jobs(BLOCK, (1, 1)), variants=[(), SELDOM])
 
     binned, trees, boost = [], [], Coordinator._boost
 

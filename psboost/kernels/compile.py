@@ -97,11 +97,16 @@ class Kernel(CPUDispatcher):
         """By which numba finds the one for given types."""
         return self._declared
 
+    def of_variant(self, variant: Set) -> list[int]:
+        """The numbers of the signatures of a variant, or of those of none."""
+        return [
+            number for number, names in enumerate(self._variants) if names <= variant and bool(names) == bool(variant)
+        ]  # fmt: skip
+
     def load(self, variant: Set = frozenset()) -> None:
         """Has the signatures of a variant, or those of none, ready to be called."""
-        for number, names in enumerate(self._variants):
-            if names <= variant and bool(names) == bool(variant):
-                self._load(number)
+        for number in self.of_variant(variant):
+            self._load(number)
 
     def link(self) -> None:
         """Has all that the cache holds ready to be called."""

@@ -71,14 +71,14 @@ def prepare(
         return
     with alone(say):
         missing = [each for each in wanted if not _mark(*each).exists()]
-        if missing:
+        if to_compile := [each for each in missing if _has_kernels(*each)]:
             if say is not None:
-                what = ", ".join(f"{job} ({', '.join(variant)})" if variant else job for job, variant in missing)
+                what = ", ".join(f"{job} ({', '.join(variant)})" if variant else job for job, variant in to_compile)
                 say(f"compiling what it takes to {what}: once for this installation, half a minute or so")
-            _compile([(name, variant) for job, variant in missing for name in JOBS[job]])
-            for job, variant in missing:
-                for done in (variant, *(each for each in VARIANTS if set(each) <= set(variant))):
-                    _mark(job, done).touch()
+            _compile([(name, variant) for job, variant in to_compile for name in JOBS[job]])
+        for job, variant in missing:
+            for done in (variant, *(each for each in VARIANTS if set(each) <= set(variant))):
+                _mark(job, done).touch()
 
 
 @contextmanager
@@ -109,6 +109,10 @@ def alone(say: Callable[[str], None] | None = None) -> Iterator[None]:
 
 def _mark(job: str, variant: tuple[str, ...]) -> Path:
     return CACHE_FOLDER / "-".join(["compiled", job, *variant]).replace(" ", "-")
+
+
+def _has_kernels(job: str, variant: tuple[str, ...]) -> bool:
+    return any(kernel.of_variant(frozenset(variant)) for name in JOBS[job] for _, kernel in kernels_of(name))
 
 
 def _compile(named: list[tuple[str, tuple[str, ...]]]) -> None:

@@ -11,8 +11,10 @@ BLOCK, ALLREDUCE, REDUCE_SCATTER, SPARSE_ALLREDUCE = "block", "allreduce", "redu
 MODES = (BLOCK, ALLREDUCE, REDUCE_SCATTER, SPARSE_ALLREDUCE)
 
 
-def kernel_jobs(mode: str, n_row_shards: int) -> tuple[str, ...]:
-    """What kernels.prepare.JOBS a worker takes to train, and the servers that merge its histograms."""
+def kernel_jobs(mode: str, grid: tuple[int, int]) -> tuple[str, ...]:
+    """What kernels.prepare.JOBS a training takes."""
     if mode != BLOCK:
         return "train", "sum in a ring"
-    return ("train", "merge") if n_row_shards > 1 else ("train", "propose")
+    if grid == (1, 1):
+        return "train", "propose"
+    return "train", "merge" if grid[0] > 1 else "propose", "send"

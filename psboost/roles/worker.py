@@ -88,7 +88,7 @@ class Worker(Role):
         self._set_up(deal, shard)
         del shard, columns
         variants = sorted({(part.block.variant, *self._gradients.variant) for part in self._parts})
-        prepare(*kernel_jobs(job.mode, job.n_row_shards), variants=variants)
+        prepare(*kernel_jobs(job.mode, (job.n_row_shards, job.n_feature_shards)), variants=variants)
         yield from self._start_margins()
         for self.tree in range(job.n_rounds):
             yield from self._grow(self.tree)

@@ -273,6 +273,19 @@ def test_a_module_is_compiled_by_who_claims_it_first(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"dealing", "links", "dealing-dense"}
 
 
+def test_nothing_is_said_of_a_variant_that_a_job_has_no_kernels_of(tmp_path, monkeypatch):
+    said, compiled = [], []
+    monkeypatch.setattr(prepare, "CACHE_FOLDER", tmp_path)
+    monkeypatch.setattr(prepare, "_compile", compiled.append)
+    dense = ("dense", "16 bits", "squared error")
+    for jobs in (["send"], ["send", "propose"], ["propose", "send"]):
+        prepare.prepare(*jobs, variants=[dense], say=said.append)
+    assert compiled == [[(name, dense) for name in prepare.JOBS["propose"]]]
+    assert [text.partition(":")[0] for text in said] == [
+        "compiling what it takes to propose (dense, 16 bits, squared error)"
+    ]  # fmt: skip
+
+
 def test_every_kernel_is_of_a_job():
     modules = {path.stem for path in Path(prepare.__file__).parent.glob("*.py")} - {"__init__"}
     with_kernels = {module for module in modules if prepare.kernels_of(module)}
@@ -294,7 +307,7 @@ X = np.random.default_rng(0).integers(0, 3, (60, 4)).astype(np.float32)
 X = X if {dense} else __import__("scipy.sparse").sparse.csr_array(X)
 psboost.train({{}}, X, X.sum(1) > 3, mode={mode!r}, grid={grid}, transport="memory", num_boost_round=2)
 heavy = [module for module in ("scipy.linalg", "numba.np.linalg", "numba.np.arraymath") if module in sys.modules]
-jobs = kernel_jobs({mode!r}, {grid[0]}) + (() if {grid} == (1, 1) else ("send",))
+jobs = kernel_jobs({mode!r}, {grid})
 others = {{module for modules in JOBS.values() for module in modules}} - {{module for job in jobs for module in JOBS[job]}}
 print(heavy, [(module, name) for module in others for name, kernel in kernels_of(module) if kernel.n_ready])
 """
