@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from psboost.boosting.parameters import ALIASES, METRICS, NOT_HERE, Parameters
 from psboost.errors import ParameterError
 from psboost.lab.hosts import Cluster
-from psboost.roles.modes import BLOCK, MODES
+from psboost.roles.modes import BLOCK, MODES, check_grid
 from psboost.settings import (
     MAX_FEATURES,
     THREADS,
@@ -119,6 +119,7 @@ class TrainConfig:
                     f"no {name} given: {how}, or set {name} in the TOML file, or PSBOOST_{name.upper()}"
                 )
         check_all(self, "")
+        check_grid(self.mode, self.grid)
         if not isinstance(self.parameters, Parameters):
             raise ParameterError("parameters must be a Parameters; Parameters.from_dict makes one of a dict")
         object.__setattr__(self, "cluster", checked_cluster(self.cluster, self.transport))

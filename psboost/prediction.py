@@ -13,7 +13,7 @@ from psboost.cluster.launch import predict_in_processes
 from psboost.cluster.local import predict_in_process
 from psboost.config import check_setting
 from psboost.data.source import open_source
-from psboost.errors import ModelError, ParameterError
+from psboost.errors import ParameterError
 from psboost.kernels.prepare import prepare
 from psboost.roles.job import Grid
 
@@ -51,9 +51,8 @@ def predict_with_report(
     prepare("predict", "send")
     shards = Grid(*check_setting("grid", grid), check_setting("servers", servers))
     rule = forest.zero_as_missing
-    if not isinstance(X, str | Path) and np.shape(X)[-1] != forest.n_features:
-        raise ModelError(f"X has {np.shape(X)[-1]} features, the model was trained on {forest.n_features}")
     source = open_source(X, index_base=index_base, zero_as_missing=rule)
+    forest.check_width(source)
     if transport in ("memory", "inproc"):
         margins, costs = predict_in_process(shards, source, forest, transport=transport)
     else:

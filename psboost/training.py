@@ -101,11 +101,6 @@ def train(
         raise ParameterError(f"bin_mapper is a {type(bin_mapper).__name__}: give Forest.bin_mapper, or the path of a file")
     parameters = _with_bins_of(parameters, bin_mapper)
     how = {"index_base": index_base, "n_features": check_setting("n_features", n_features)}
-    rule = _rule_for_zeros(parameters, bin_mapper)
-    prepare_kernels(transport, mode, grid)
-    source = open_source(X, y, weights=sample_weight, zero_as_missing=rule, **how)
-    how["zero_as_missing"] = source.zero_as_missing
-    eval_sources = _open_evals(names, [partial(open_source, *pair, **how) for pair in eval_data])
     job = Job(
         parameters=parameters,
         n_row_shards=grid[0],
@@ -113,29 +108,29 @@ def train(
         n_servers=check_setting("servers", servers),
         n_rounds=check_setting("num_boost_round", num_boost_round),
         seed=check_setting("seed", seed),
-        zero_as_missing=source.zero_as_missing,
+        zero_as_missing=_rule_for_zeros(parameters, bin_mapper),
         codec=check_setting("codec", codec),
         eval_names=names,
-        data_name=source.name,
         n_threads=_n_threads(threads, grid, transport),
         mode=mode,
     )
+    prepare_kernels(transport, mode, grid)
+    source = open_source(X, y, weights=sample_weight, zero_as_missing=job.zero_as_missing, **how)
+    how["zero_as_missing"] = source.zero_as_missing
+    eval_sources = _open_evals(names, [partial(open_source, *pair, **how) for pair in eval_data])
+    job = replace(job, zero_as_missing=source.zero_as_missing, data_name=source.name)
 
     def on_round(round_: Round) -> bool:
         return any([callback(round_) for callback in callbacks])
 
-    begin = time.perf_counter()
-    shared = {"transport": transport, "on_round": on_round if callbacks else None, "bin_mapper": bin_mapper}
-    if cluster is not None:
-        return _finish_virtually(job, source, eval_sources, cluster, shared["on_round"], bin_mapper)
-    if transport in IN_PROCESS:
-        training, costs = train_in_process(job, source, eval_sources, **shared)
-    else:
+    def in_processes(**shared):
         with TemporaryDirectory(prefix="psboost-") as folder:
             data = as_file(folder, "train", X, y, sample_weight, **how)
             eval_files = tuple(as_file(folder, f"eval{i}", *pair, None, **how) for i, pair in enumerate(eval_data))
-            training, costs = train_in_processes(job, data, eval_files, **shared)
-    return finish(training, costs, transport, time.perf_counter() - begin)
+            return train_in_processes(job, data, eval_files, **shared)
+
+    shared = {"on_round": on_round if callbacks else None, "bin_mapper": bin_mapper}
+    return _train(job, source, eval_sources, transport, cluster, in_processes, **shared)
 
 
 def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None = None) -> Forest:
@@ -163,18 +158,30 @@ def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None 
         n_threads=_n_threads(config.threads, config.grid, config.transport),
         mode=config.mode,
     )
+    in_processes = partial(
+        train_in_processes, job, data, eval_data, on_join=progress.joining, on_wait=progress.waiting,
+        rendezvous=None if rendezvous is None else normal_address(rendezvous),
+    )  # fmt: skip
+    shared = {"on_round": progress.round, "bin_mapper": given}
+    return _train(job, source, eval_sources, config.transport, config.cluster, in_processes, **shared)
+
+
+def _train(
+    job: Job, source: Source, eval_sources: tuple[Source, ...], transport: str, cluster: Cluster | None,
+    in_processes: Callable, **shared,
+) -> Forest:  # fmt: skip
+    """The forest that the transport's driver grows; `shared` is for all drivers, and `in_processes` the one of processes."""
+    if cluster is not None:
+        training, costs, virtual = train_virtually(job, source, eval_sources, cluster=cluster, **shared)
+        forest = _finish(training, costs, transport, virtual["seconds"])
+        forest.report["virtual"] = virtual
+        return forest
     begin = time.perf_counter()
-    shared = {"transport": config.transport, "on_round": progress.round, "bin_mapper": given}
-    if config.cluster is not None:
-        return _finish_virtually(job, source, eval_sources, config.cluster, progress.round, given)
-    if config.transport in IN_PROCESS:
-        training, costs = train_in_process(job, source, eval_sources, **shared)
+    if transport in IN_PROCESS:
+        training, costs = train_in_process(job, source, eval_sources, transport=transport, **shared)
     else:
-        training, costs = train_in_processes(
-            job, data, eval_data, **shared, on_join=progress.joining, on_wait=progress.waiting,
-            rendezvous=None if rendezvous is None else normal_address(rendezvous),
-        )  # fmt: skip
-    return finish(training, costs, config.transport, time.perf_counter() - begin)
+        training, costs = in_processes(transport=transport, **shared)
+    return _finish(training, costs, transport, time.perf_counter() - begin)
 
 
 def prepare_kernels(transport: str, mode: str, grid: tuple[int, int], *jobs: str, quiet: bool = False) -> None:
@@ -202,22 +209,13 @@ def _n_threads(threads: int | None, grid: tuple[int, int], transport: str) -> in
     return 1 if one_by_one else default_threads(n_workers)
 
 
-def finish(training, costs, transport: str, total_seconds: float) -> Forest:
+def _finish(training, costs, transport: str, total_seconds: float) -> Forest:
     """The forest of a training, with its bin mapper and report."""
     report = make_report(training.facts | {"transport": transport}, costs)
     report["seconds"]["total"] = total_seconds
     training.forest.bin_mapper = training.bin_mapper
     training.forest.report = report
     return training.forest
-
-
-def _finish_virtually(job: Job, source, eval_sources, cluster: Cluster, on_round, bin_mapper) -> Forest:
-    training, costs, virtual = train_virtually(
-        job, source, eval_sources, cluster=cluster, on_round=on_round, bin_mapper=bin_mapper
-    )
-    forest = finish(training, costs, "virtual", virtual["seconds"])
-    forest.report["virtual"] = virtual
-    return forest
 
 
 def _rule_for_zeros(parameters: Parameters, bin_mapper: BinMapper | None) -> zeros.Rule | None:

@@ -5,8 +5,11 @@ import pytest
 from scipy import sparse
 
 import psboost
-from psboost.errors import ModelError, ParameterError
-from psboost.roles.predicting import ROWS_TOGETHER, TREES_TOGETHER
+from psboost.errors import DataError, ModelError, ParameterError
+from psboost.roles.job import Grid
+from psboost.roles.predicting import ROWS_TOGETHER, TREES_TOGETHER, PredictionServer
+from psboost.wire.messages import PushPartialExits
+from psboost.wire.packing import pack_ascending
 
 RULES = [True, False, "unstored"]
 GRIDS = [((1, 1), 1), ((1, 4), 2), ((4, 1), 3), ((2, 2), 1), ((3, 3), 4), ((2, 40), 2)]
@@ -89,6 +92,10 @@ def test_what_cannot_be_predicted(data, forests):
     X, _ = data
     with pytest.raises(ModelError, match="13 features, the model was trained on 12"):
         psboost.predict(forests[True], np.zeros((2, 13)), grid=(2, 2))
+    for rows, text in ((5, "X"), ([1, 2, 3], "X"), (None, "X")):
+        for predict in (forests[True].predict, lambda rows: psboost.predict(forests[True], rows, grid=(1, 2))):
+            with pytest.raises(DataError, match=text):
+                predict(rows)
     with pytest.raises(ParameterError, match="grid"):
         psboost.predict(forests[True], X, grid=(0, 1))
     with pytest.raises(ParameterError, match="transport"):
@@ -100,6 +107,23 @@ def test_what_cannot_be_predicted(data, forests):
     odd = psboost.Forest(forests[True].trees, "binary:logistic", 0.5, 12, "maybe")
     with pytest.raises(ParameterError, match="zero_as_missing must be True, False or"):
         psboost.predict(odd, X)
+
+
+def test_a_matrix_in_a_file_that_is_narrower_than_the_model(forests, data, tmp_path):
+    sparse.save_npz(tmp_path / "narrow.npz", data[0][:, :9].tocsr())
+    for predict in (forests[True].predict, lambda rows: psboost.predict(forests[True], rows, grid=(1, 2))):
+        with pytest.raises(ModelError, match=r"narrow\.npz has 9 features, the model was trained on 12"):
+            predict(tmp_path / "narrow.npz")
+
+
+def test_a_server_refuses_rows_that_differ_between_workers(forests):
+    server = PredictionServer(Grid(1, 2, 1), 0, forests[True])
+    server.start()
+    nothing = {"n_positions": 0, "positions": pack_ascending(np.empty(0, np.int64))}
+    masks = np.empty((0, forests[True].scorer.n_words), np.uint64)
+    server.handle("worker 0,0", PushPartialExits(tree=0, level=0, n_rows=30, masks=masks, **nothing))
+    with pytest.raises(DataError, match=r"worker 0,0 30, worker 0,1 29"):
+        server.handle("worker 0,1", PushPartialExits(tree=0, level=0, n_rows=29, masks=masks, **nothing))
 
 
 def test_a_file_wider_than_the_model(forests, tmp_path):

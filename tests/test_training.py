@@ -660,6 +660,18 @@ def test_bad_input(change, error, text, transport):
     assert not isinstance(caught.value, ClusterError)
 
 
+@pytest.mark.parametrize(
+    "change", [{"num_boost_round": -1}, {"codec": "zip"}, {"seed": -2}, {"threads": 0}, {"mode": "allreduce", "grid": (1, 2)}]
+)
+def test_settings_are_refused_before_anything_is_compiled(change, monkeypatch):
+    def compile_kernels(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr("psboost.training.prepare_kernels", compile_kernels)
+    with pytest.raises(ParameterError):
+        psboost.train({}, X6, Y6, **change)
+
+
 def test_bin_mappers_that_do_not_fit():
     X, y = runs.sparse_data()
     mapper = train(X, y).bin_mapper

@@ -18,7 +18,7 @@ from psboost.boosting.scorer import Scorer
 from psboost.cores import n_cores
 from psboost.data import zeros
 from psboost.data.matrix import is_sparse
-from psboost.data.source import open_source
+from psboost.data.source import Source, open_source
 from psboost.errors import ModelError, ParameterError
 from psboost.files import replaced
 from psboost.kernels import links
@@ -206,14 +206,14 @@ class Forest:
         if rule == zeros.UNSTORED and not is_sparse(X):
             rule = False  # the same for a matrix that stores every cell, and then its zeros need not be handed over
         source = open_source(X, zero_as_missing=rule)
-        self._check_width("X", np.shape(X)[1], exact=True)
-        return self._predict_source(source, min(n_threads, 1 + np.shape(X)[0] // ROWS_OF_THREAD))
+        return self._predict_source(source, min(n_threads, 1 + source.size // ROWS_OF_THREAD))
 
     def _predict_source(self, source, n_threads) -> np.ndarray:
+        self.check_width(source)
         scorer = self._scorer(source.zero_as_missing)
 
         def margins(rows) -> np.ndarray:
-            self._check_width(source.name, rows.n_features, exact=source.name.endswith(".npz"))
+            self.check_width(source, rows.n_features)
             return scorer.margins(rows)
 
         if n_threads == 1:
@@ -228,9 +228,11 @@ class Forest:
             self._scorers[rule] = (list(self.trees), scorer)
         return scorer
 
-    def _check_width(self, name, n_columns, exact):
-        if n_columns > self.n_features or (exact and n_columns != self.n_features):
-            raise ModelError(f"{name} has {n_columns} features, the model was trained on {self.n_features}")
+    def check_width(self, source: Source, n_found: int = 0) -> None:
+        """ModelError unless rows are as wide as the model; or narrower, of text, in which so many columns were found."""
+        n_columns = n_found if source.width is None else source.width
+        if n_columns > self.n_features or source.width not in (None, self.n_features):
+            raise ModelError(f"{source.name} has {n_columns} features, the model was trained on {self.n_features}")
 
 
 def load_model(path) -> Forest:

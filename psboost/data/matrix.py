@@ -45,8 +45,9 @@ class _RowSource(Source):
             row = int(np.flatnonzero(self._weights < 0)[0])
             raise DataError(f"weights[{row}] is {self._weights[row]}: weights must be 0 or more")
 
-    def _whole(self):
-        return 0, self._n_rows
+    @property
+    def size(self):
+        return self._n_rows
 
     def place(self, span, row):
         return f"row {span[0] + row} of {self.name}"

@@ -41,9 +41,10 @@ class Source(ABC):
     is_seekable = True  # whether a part of the rows is read in a part of the time
     width: int | None = None  # how many columns there are, where the data themselves say so
 
+    @property
     @abstractmethod
-    def _whole(self) -> tuple[int, int]:
-        """The span of all rows."""
+    def size(self) -> int:
+        """Rows or bytes that there are: all are in the span 0 .. size."""
 
     def split(self, span: tuple[int, int], n_parts: int) -> list[tuple[int, int]]:
         """n_parts half-open spans that together hold the rows of `span` once, balanced; some may be empty."""
@@ -81,7 +82,7 @@ class Source(ABC):
 
     def spans(self, n_parts: int) -> list[tuple[int, int]]:
         """n_parts half-open spans that together hold all rows once, balanced by stored values or bytes."""
-        return self.split(self._whole(), n_parts)
+        return self.split((0, self.size), n_parts)
 
     def with_rule(self, zero_as_missing: zeros.Rule) -> "Source":
         """The same data, read by this rule."""

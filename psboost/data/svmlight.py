@@ -56,11 +56,8 @@ class SvmlightSource(Source):
         with self._open():
             pass  # so that an unreadable file is an error now
 
-    def _whole(self):
-        return 0, self._n_bytes
-
     @cached_property
-    def _n_bytes(self):
+    def size(self):
         """Bytes of text. A packed file is unpacked once for it."""
         if not self._packed:
             return os.path.getsize(self.name)

@@ -58,6 +58,7 @@ class Stock:
     @staticmethod
     def of(described: list[DescribeRows], job: Job) -> "Stock":
         """The sum of what the workers, in their order, describe; DataError if nothing can be learnt from it."""
+        _check_sizes(described, job)
         by_shard = [described[r * job.n_feature_shards :][: job.n_feature_shards] for r in range(job.n_row_shards)]
         n_sets, (ids, counts) = len(job.eval_names), _sum_counts(described)
         borders = Bundles.join(next(iter(m.borders), None) for m in described)
@@ -104,6 +105,19 @@ class Stock:
                 f"mode {job.mode} sums in float64, which is exact up to 2^53 only: with grad_bits={bits}, {self.n_rows} "
                 "rows may come to more; give fewer grad_bits, or mode=block"
             )
+
+
+def _check_sizes(described: list[DescribeRows], job: Job) -> None:
+    """DataError if workers do not have the same data."""
+    names = [job.data_name, *(f"the evaluation data {name!r}" for name in job.eval_names)]
+    first = job.workers[0]
+    for worker, message in zip(job.workers, described, strict=True):
+        for name, size, of_first in zip(names, message.sizes, described[0].sizes, strict=True):
+            if size != of_first:
+                raise DataError(
+                    f"{name}: {worker} has {size} bytes or rows of it, {first} has {of_first}: give all machines the same "
+                    "file"
+                )
 
 
 def _sum_counts(described: list[DescribeRows]) -> tuple[np.ndarray, np.ndarray]:
@@ -187,6 +201,7 @@ class Dealing:
             features=pack_integers(self.features[feature_shard]),
             range_offsets=self.range_offsets[feature_shard],
             row_offset=sum(self.stock.rows_of_shards[:row_shard]),
+            rows_of_shard=(self.stock.rows_of_shards[row_shard], *self.stock.eval_rows[row_shard]),
             cut_points=given,
             **self._shared(),
         )

@@ -8,8 +8,7 @@ from psboost.boosting.losses import LOSSES, Bounds
 from psboost.boosting.parameters import Parameters
 from psboost.boosting.split import SplitRule
 from psboost.data import zeros
-from psboost.errors import ParameterError
-from psboost.roles.modes import BLOCK
+from psboost.roles.modes import BLOCK, check_grid
 from psboost.roles.role import server_name, worker_name
 
 
@@ -90,11 +89,7 @@ class Job(Grid):
     mode: str = BLOCK  # one of MODES; in all others workers hold whole rows and sum histograms in a ring, without servers
 
     def __post_init__(self) -> None:
-        if self.is_ring and self.n_feature_shards > 1:
-            raise ParameterError(
-                f"mode {self.mode} distributes rows alone: give a grid of {self.n_row_shards * self.n_feature_shards}x1, "
-                f"or mode {BLOCK} for {self.n_row_shards}x{self.n_feature_shards}"
-            )
+        check_grid(self.mode, (self.n_row_shards, self.n_feature_shards))
         if not self.merges:
             object.__setattr__(self, "n_servers", 0)
 

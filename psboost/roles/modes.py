@@ -7,8 +7,20 @@
     sparse-allreduce  rows: as allreduce, but only present bins travel, until a chunk is so full that all bins take less
 """
 
+from psboost.errors import ParameterError
+
 BLOCK, ALLREDUCE, REDUCE_SCATTER, SPARSE_ALLREDUCE = "block", "allreduce", "reduce-scatter", "sparse-allreduce"
 MODES = (BLOCK, ALLREDUCE, REDUCE_SCATTER, SPARSE_ALLREDUCE)
+
+
+def check_grid(mode: str, grid: tuple[int, int]) -> None:
+    """ParameterError if the mode distributes rows alone, and the grid features."""
+    n_row_shards, n_feature_shards = grid
+    if mode != BLOCK and n_feature_shards > 1:
+        raise ParameterError(
+            f"mode {mode} distributes rows alone: give a grid of {n_row_shards * n_feature_shards}x1, or mode {BLOCK} for "
+            f"{n_row_shards}x{n_feature_shards}"
+        )
 
 
 def kernel_jobs(mode: str, grid: tuple[int, int]) -> tuple[str, ...]:

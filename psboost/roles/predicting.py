@@ -14,7 +14,7 @@ from psboost.boosting.forest import Forest
 from psboost.boosting.scorer import Scorer
 from psboost.data.rows import Rows
 from psboost.data.source import Source
-from psboost.errors import ModelError
+from psboost.errors import DataError
 from psboost.roles.job import Grid
 from psboost.roles.role import COORDINATOR, Role, server_name, worker_name
 from psboost.wire.messages import PushMargins, PushPartialExits
@@ -67,10 +67,7 @@ class PredictionWorker(Role):
         own = np.arange(self._c, len(scorer.features), self._grid.n_feature_shards, dtype=np.int32)
         span = self._source.spans(self._grid.n_row_shards)[self._r]
         rows = self._source.read(span, keep=scorer.features[own])
-        if rows.n_features > self._forest.n_features:
-            raise ModelError(
-                f"{self._source.name} has {rows.n_features} features, the model was trained on {self._forest.n_features}"
-            )
+        self._forest.check_width(self._source, rows.n_features)
         self.bytes_read += rows.bytes_read
         return Rows(
             rows.indptr, own[rows.features], rows.values, None, None, rows.n_features, rows.bytes_read
@@ -101,6 +98,7 @@ class PredictionServer(Role):
                 pushed = yield from self.gather(PushPartialExits, senders, tree=first_tree, level=number)
                 for i, r in enumerate(shards):
                     parts = pushed[i * self._grid.n_feature_shards :][: self._grid.n_feature_shards]
+                    _check_rows(r, [part.n_rows for part in parts])
                     if r not in margins:
                         margins[r] = np.full(parts[0].n_rows, scorer.base_margin, np.float32)
                     begin, end = _row_batches(len(margins[r]))[number]
@@ -111,6 +109,13 @@ class PredictionServer(Role):
                 shards = [r for r in shards if number < len(_row_batches(len(margins[r])))]
         for r in self._row_shards:
             self.send(COORDINATOR, PushMargins(level=r, margins=margins[r]))
+
+
+def _check_rows(row_shard: int, n_rows: list[int]) -> None:
+    """DataError if the workers of a row shard have read different numbers of rows."""
+    if len(set(n_rows)) > 1:
+        read = ", ".join(f"{worker_name(row_shard, c)} {n}" for c, n in enumerate(n_rows))
+        raise DataError(f"workers of row shard {row_shard} read different numbers of rows ({read}): give all the same file")
 
 
 class PredictionCoordinator(Role):

@@ -118,6 +118,7 @@ class Worker(Role):
                 max_label=float(max(labels.max(initial=0), -float(labels.min(initial=0)))),
                 label_range=(float(labels.min()), float(labels.max())) if len(labels) else (),
                 stores_zeros=counts.stores_zeros,
+                sizes=tuple(source.size for source in (self._source, *self._eval_sources)),
                 borders=() if counts.borders is None else (counts.borders,),
                 eval_rows=tuple(part.n_rows for part in eval_counts),
             ),
@@ -146,6 +147,12 @@ class Worker(Role):
             both = zip(sources, self._counted, strict=True)
             parts = [source.read_counted(counted, self._ids, self._side_by_side) for source, counted in both]
         self._counted = []
+        for source, part, n_rows in zip(sources, parts, deal.rows_of_shard, strict=True):
+            if part.columns.n_rows != n_rows:
+                raise DataError(
+                    f"{source.name}: {self.name} reads {part.columns.n_rows} rows of its row shard, of which its workers "
+                    f"counted {n_rows} together: give all machines the same file"
+                )
         self.bytes_read += sum(part.bytes_read for part in parts)
         labels = [self._labels(source, self._span(source), part) for source, part in zip(sources, parts, strict=True)]
         return Shard(

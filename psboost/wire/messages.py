@@ -134,7 +134,8 @@ class DescribeRows(Message):
     `n_distinct` is their number. `min_weight`: the least weight above 0, infinite if there is none. `label_range`: the
     lowest and the highest label, none without rows. `stores_zeros`: whether the training rows store a zero, counted or not.
     `borders`: between which columns of training rows bundles end (int64 (n, 2): data.bundles), none where that is not worth
-    knowing. `eval_rows`: rows of the sender's part of each evaluation set.
+    knowing. `eval_rows`: rows of the sender's part of each evaluation set. `sizes`: rows or bytes (data.source) of the
+    training data and of each evaluation set, all shards together: the same for all senders.
     """
 
     n_rows: int
@@ -148,6 +149,7 @@ class DescribeRows(Message):
     n_distinct: int
     label_range: tuple[float, ...]
     stores_zeros: bool
+    sizes: tuple[int, ...]
     borders: tuple[np.ndarray, ...] = ()
     eval_rows: tuple[int, ...] = ()
 
@@ -157,16 +159,18 @@ class DealFeatures(Message):
 
     `features` (packed integers) lists the user numbers of the shard's features; internal feature i of the shard is
     features[i]. Range i is the internal features range_offsets[i] .. range_offsets[i+1] (int64, n_ranges + 1), of the server
-    Job.servers_of_ranges[i]; where nobody merges, the worker's threads look after a range each, or two each. `n_rows` counts
-    the rows of all shards. `cut_points` are the shard's with a given bin mapper, else empty; as in ShareCutPoints.
-    `zero_rule` is the name of the rule for zeros of this training (data/zeros.py), `grad_bits` how many bits a row's
-    gradient is rounded to.
+    Job.servers_of_ranges[i]; where nobody merges, the worker's threads look after a range each or, in a ring, after one of
+    each worker. `n_rows` counts the rows of all shards; `rows_of_shard` those of the receiver's own, of the training data,
+    then of each evaluation set, as its workers have counted them together. `cut_points` are the shard's with a given bin
+    mapper, else empty; as in ShareCutPoints. `zero_rule` is the name of the rule for zeros of this training (data/zeros.py),
+    `grad_bits` how many bits a row's gradient is rounded to.
     """
 
     features: np.ndarray
     range_offsets: np.ndarray
     row_offset: int
     n_rows: int
+    rows_of_shard: tuple[int, ...]
     max_weight: float
     max_label: float
     zero_rule: str

@@ -259,7 +259,8 @@ def test_each_row_is_described_once():
 
 
 def deal_features(features, range_offsets, cut_points=(), **how):
-    shared = {"row_offset": 0, "n_rows": 4, "max_weight": 1.0, "max_label": 1.0, "zero_rule": "true", "grad_bits": 16}
+    shared = {"row_offset": 0, "n_rows": 4, "rows_of_shard": (4,), "max_weight": 1.0, "max_label": 1.0}
+    shared |= {"zero_rule": "true", "grad_bits": 16}
     return DealFeatures(
         features=pack_integers(np.array(features, np.int64)),
         range_offsets=np.array(range_offsets, np.int64),
@@ -301,7 +302,7 @@ def test_a_worker_alone():
     assert (described.label_range, described.eval_rows) == ((0.0, 1.0), (2,))
     assert (described.max_weight, described.max_label) == (1.0, 1.0)
 
-    sent = worker.handle("coordinator", deal_features([1, 0], [0, 2]))
+    sent = worker.handle("coordinator", deal_features([1, 0], [0, 2], rows_of_shard=(4, 2)))
     assert kinds(sent) == [("coordinator", "ShareCutPoints")]  # base_score is given: no sums for it
     cuts = CutPoints.from_arrays(sent[0][1].cut_points)
     assert cuts.offsets.tolist() == [0, 1, 3] and cuts.cuts.tolist() == [FLOAT_MAX, 2, FLOAT_MAX]
@@ -522,7 +523,7 @@ def describe(features=(), counts=(), n_rows=2, labels=(0.0, 1.0), **how):
         counts=pack_integers(np.array(counts, np.int64)),
         n_distinct=len(features),
         label_range=labels,
-        **fields | {"stores_zeros": False} | how,
+        **fields | {"stores_zeros": False, "sizes": (100,)} | how,
     )
 
 
@@ -678,7 +679,7 @@ def test_living_sets_of_other_ranges_are_refused():
         ([describe(labels=(1.0, 1.0))], DataError, "all 2 labels are 1: a single class"),
         ([describe(max_weight=0.0)], DataError, "all rows have weight 0"),
         ([describe(max_weight=1e-250, min_weight=1e-251)], DataError, "no row has a weight above 1e-250: scale weights up"),
-        ([describe(eval_rows=(0,))], DataError, "the evaluation data 'e' has no rows"),
+        ([describe(eval_rows=(0,), sizes=(100, 0))], DataError, "the evaluation data 'e' has no rows"),
     ],
 )
 def test_a_coordinator_refuses_what_cannot_be_learnt(messages, error, text):
@@ -687,6 +688,24 @@ def test_a_coordinator_refuses_what_cannot_be_learnt(messages, error, text):
     coordinator.start()
     with pytest.raises(error, match=text):
         coordinator.handle("worker 0,0", messages[0])
+
+
+def test_a_coordinator_refuses_data_that_differ_between_workers():
+    coordinator = Coordinator(runs.make_job((2, 1), eval_names=("e",)))
+    coordinator.start()
+    coordinator.handle("worker 0,0", describe(eval_rows=(2,), sizes=(100, 50)))
+    with pytest.raises(DataError, match="evaluation data 'e': worker 1,0 has 49 bytes or rows of it, worker 0,0 has 50"):
+        coordinator.handle("worker 1,0", describe(eval_rows=(2,), sizes=(100, 49)))
+
+
+@pytest.mark.parametrize("grid", [(1, 1), (1, 2)])
+def test_a_worker_refuses_another_number_of_rows_than_was_counted(grid):
+    job = runs.make_job(grid, eval_names=("e",))
+    sources = [runs.make_source(job, X, y) for X, y in ((TINY, column(0, 1, 0, 1)), (TINY[:3], column(0, 1, 0)))]
+    worker = BlockWorker(job, 0, 0, sources[0], sources[1:])
+    worker.start()
+    with pytest.raises(DataError, match="worker 0,0 reads 3 rows of its row shard, of which its workers counted 2 together"):
+        worker.handle("coordinator", deal_features([0, 1], [0, 2], rows_of_shard=(4, 2)))
 
 
 def test_a_coordinator_refuses_base_scores_without_a_margin():
