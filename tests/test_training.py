@@ -661,7 +661,8 @@ def test_bad_input(change, error, text, transport):
 
 
 @pytest.mark.parametrize(
-    "change", [{"num_boost_round": -1}, {"codec": "zip"}, {"seed": -2}, {"threads": 0}, {"mode": "allreduce", "grid": (1, 2)}]
+    "change",
+    [{"num_boost_round": -1}, {"codec": "zip"}, {"seed": -2}, {"threads": 0}, {"mode": "allreduce", "grid": (1, 2)}],
 )
 def test_settings_are_refused_before_anything_is_compiled(change, monkeypatch):
     def compile_kernels(*_, **__):

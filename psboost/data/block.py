@@ -81,9 +81,10 @@ class Block(ABC):
     @abstractmethod
     def clear_bits(
         self, splits: np.ndarray, shard: int, first: int, rows: slice, members: Members, bits: np.ndarray
-    ) -> None:
+    ) -> bool:
         """Clears the bit of each row of the chunk `rows`, in whole words, which `members` are of, that leaves its node's
-        default child by one of those of `splits` that are by the block's features.
+        default child by one of those of `splits` that are by the block's features. False if one is by a bin that the feature
+        does not have.
 
         splits  int32 (n, N_SPLIT): kernels.splits
         first   the block's first feature among those of the feature shard
@@ -120,7 +121,7 @@ class SparseBlock(Block):
         return "narrow rows" if self.bins.dtype == np.uint16 else "wide rows"
 
     def clear_bits(self, splits, shard, first, rows, members, bits):
-        routing_kernels.clear_by_splits(
+        return routing_kernels.clear_by_splits(
             self.indptr, self.bins, self.stride, self.posting_offsets, self.posting_rows, self.rows_ascend, *self.bitmaps,
             self.bin_offsets, self.n_cuts, splits, shard, first, rows.start, rows.stop, *members, bits,
         )  # fmt: skip
@@ -145,7 +146,7 @@ class DenseBlock(Block):
         return "dense"
 
     def clear_bits(self, splits, shard, first, rows, members, bits):
-        dense_kernels.clear_by_splits_dense(
+        return dense_kernels.clear_by_splits_dense(
             self.columns, self.bin_offsets, self.n_cuts, splits, shard, first, rows.start, rows.stop, *members, bits
         )
 

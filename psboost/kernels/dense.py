@@ -244,7 +244,7 @@ def clear_bits_of_lists_dense(columns, rows, lists, bits):
 
 @kernel_for(
     CODES,
-    signature=lambda code: void(
+    signature=lambda code: boolean(
         IN2[code], IN[int32], IN[int32], IN2[int32], int64, int64, int64, int64, IN2[uint64], IN[int32], IN2[int64],
         OUT[uint64],
     ),
@@ -254,6 +254,7 @@ def clear_by_splits_dense(
 ):
     """Clears the bits of the rows that leave by those of `splits` that are by the block's features, as
     kernels.routing.clear_by_splits does."""
-    large, lists = leaving_of_block(splits, shard, first, bin_offsets, n_cuts, held)
+    are_there, large, lists = leaving_of_block(splits, shard, first, bin_offsets, n_cuts, held)
     clear_bits_dense(columns, large, first_row, last_row, members, bits)
     clear_bits_of_lists_dense(columns, rows, lists, bits)
+    return are_there

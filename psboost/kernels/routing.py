@@ -52,7 +52,8 @@ OWN_PLACE = OWN_BEGIN
 @kernel(types.UniTuple(int64, 2)(IN2[int32], int64, int64, int64, IN[int32], IN[int32], IN2[int64], OUT2[int64]))
 def find_leaving(splits, shard, first, last, bin_offsets, n_cuts, held, leaving):
     """What leaves by those of `splits` (kernels.splits) that are by features first .. last of the feature shard; returns how
-    many of these are of nodes whose rows are bits, which come first, and how many of lists, which come last.
+    many of these are of nodes whose rows are bits, which come first, and how many of lists, which come last; -1 for both if
+    one is by a bin that its feature does not have.
 
     bin_offsets, n_cuts  of these features: where their bins begin; how many of them are numeric
     held                 the rows of all nodes
@@ -63,6 +64,8 @@ def find_leaving(splits, shard, first, last, bin_offsets, n_cuts, held, leaving)
         if splits[s, SHARD] != shard or splits[s, LOCAL] < first or splits[s, LOCAL] >= last:
             continue
         feature, edge = int64(splits[s, LOCAL]) - first, int64(splits[s, BIN]) + 1  # the first bin that goes right
+        if edge < 1 or edge > n_cuts[feature]:
+            return -1, -1
         n_bins, unstored_left = bin_offsets[feature + 1] - bin_offsets[feature], splits[s, UNSTORED_LEFT] != 0
         nan_leaves = n_bins > n_cuts[feature] and (splits[s, DEFAULT_LEFT] != 0) != unstored_left
         node = splits[s, NODE]
@@ -84,10 +87,10 @@ def find_leaving(splits, shard, first, last, bin_offsets, n_cuts, held, leaving)
 @inline
 def leaving_of_block(splits, shard, first, bin_offsets, n_cuts, held):
     """What leaves by those of `splits` that are by a block's features, the first of which is feature `first` of the shard
-    (find_leaving): of nodes whose rows are bits, and of those whose rows are lists."""
+    (find_leaving): whether all are by bins that it has; of nodes whose rows are bits; of those whose rows are lists."""
     leaving = np.empty((len(splits), N_OWN), np.int64)
     n_large, n_small = find_leaving(splits, shard, first, first + len(n_cuts), bin_offsets, n_cuts, held, leaving)
-    return leaving[:n_large], leaving[len(leaving) - n_small :]
+    return n_large >= 0, leaving[: max(0, n_large)], leaving[len(leaving) - max(0, n_small) :]
 
 
 @inline
@@ -265,7 +268,7 @@ def clear_bits_of_lists(
 
 @kernel_for(
     ROWS,
-    signature=lambda indptr, bins: void(
+    signature=lambda indptr, bins: boolean(
         IN[indptr], IN[bins], int64, *_POSTINGS, IN[int32], IN[int32], IN2[int32], int64, int64, int64, int64, IN2[uint64],
         IN[int32], IN2[int64], OUT[uint64],
     ),
@@ -275,8 +278,8 @@ def clear_by_splits(
     shard, first, first_row, last_row, members, rows, held, bits,
 ):  # fmt: skip
     """Clears the bits of the rows first_row .. last_row that leave by those of `splits` that are by the block's features, by
-    clear_bits and clear_bits_of_lists; `first` as leaving_of_block takes it."""
-    large, lists = leaving_of_block(splits, shard, first, bin_offsets, n_cuts, held)
+    clear_bits and clear_bits_of_lists; `first` as leaving_of_block takes it. False if one is by a bin that is not there."""
+    are_there, large, lists = leaving_of_block(splits, shard, first, bin_offsets, n_cuts, held)
     clear_bits(
         posting_offsets, posting_rows, rows_ascend, bitmap_of_bin, bitmaps, bin_offsets, large, first_row, last_row, members,
         bits,
@@ -286,3 +289,4 @@ def clear_by_splits(
             indptr, bins, stride, posting_offsets, posting_rows, rows_ascend, bitmap_of_bin, bitmaps, bin_offsets, rows,
             lists, first_row, last_row, bits,
         )  # fmt: skip
+    return are_there

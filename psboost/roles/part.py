@@ -1,4 +1,4 @@
-"""Knows some of a worker's features, one thread's or half of these: bins, histograms and splits; does not know messages."""
+"""Knows some of a worker's features, one thread's or half of these: bins, histograms and splits; not who is told of them."""
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from psboost.data.block import Members, build_block
 from psboost.data.columns import AnyColumns, SortedColumns
 from psboost.data.cut_points import CutPoints
 from psboost.data.zeros import Rule
+from psboost.errors import ProtocolError
 from psboost.wire.messages import ApplySplits
 
 AnySplits = ApplySplits | Splits
@@ -63,4 +64,5 @@ class Part:
 
     def clear_bits(self, splits: AnySplits, rows: slice, members: Members, bits: np.ndarray) -> None:
         """Clears the bits of `rows` that leave by those of the splits that are by its own features (Block.clear_bits)."""
-        self.block.clear_bits(splits.fields, self._shard, self.begin, rows, members, bits)
+        if not self.block.clear_bits(splits.fields, self._shard, self.begin, rows, members, bits):
+            raise ProtocolError("splits by bins that their features do not have")

@@ -338,6 +338,18 @@ def test_splits_of_another_shape_are_refused(shape):
         worker.handle("coordinator", ApplySplits(tree=0, level=0, fields=np.zeros(shape, np.int32), last=False))
 
 
+@pytest.mark.parametrize("X", [TINY, np.arange(4, dtype=np.float32)[:, None] + 1])
+@pytest.mark.parametrize("bin_", [-1, 4, 10**9])
+def test_splits_by_bins_that_are_not_there_are_refused(X, bin_):
+    job = runs.make_job((1, 1), n_rounds=1, max_depth=2, base_score=0.5)
+    worker = BlockWorker(job, 0, 0, runs.make_source(job, X, column(0, 1, 0, 1)))
+    worker.start()
+    worker.handle("coordinator", deal_features([0], [0, 1]))
+    worker.handle("coordinator", CloseTree(values=np.array([0], np.float32)))
+    with pytest.raises(ProtocolError, match="splits by bins that their features do not have"):
+        worker.handle("coordinator", apply_splits(0, [0], [bin_], [1], last=True))
+
+
 def test_a_worker_of_a_block():
     """Worker 0,1 of 2 x 2 with 4 servers: sketches and histograms for two of them, bits for its peer."""
     job = runs.make_job((2, 2), 4, n_rounds=1, max_depth=2, min_child_weight=0, grad_bits=16)
