@@ -7,13 +7,17 @@ lie and when they were written, numba and its settings, numpy, the Python and th
 import hashlib
 import os
 import platform
+import shutil
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import numba
 import numpy
+
+_UNUSED = 30 * 24 * 3600  # seconds since a process has begun with a folder: it is of another version or processor
 
 
 def _cache_folder() -> Path:
@@ -24,13 +28,18 @@ def _cache_folder() -> Path:
     digest = hashlib.sha256(f"{versions} {settings}".encode() + _processor())
     for source in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(f"{source.resolve()} {source.stat().st_mtime_ns}".encode() + source.read_bytes())
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    given = os.environ.get("XDG_CACHE_HOME", "")
+    home = Path(given if os.path.isabs(given) else os.path.expanduser("~/.cache"))
     of_user, name = Path(tempfile.gettempdir()) / f"psboost-{os.getuid()}", f"kernels-{digest.hexdigest()[:16]}"
     folder, temporary = home / "psboost" / name, of_user / name
-    with suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
-        if os.access(folder, os.W_OK):
-            return folder
+    if home.is_absolute():  # a user whom the system does not know has none
+        with suppress(OSError):
+            if not folder.exists():
+                _remove_unused(folder.parent)
+            folder.mkdir(parents=True, exist_ok=True)
+            if os.access(folder, os.W_OK):
+                os.utime(folder)
+                return folder
     with suppress(OSError):
         of_user.mkdir(mode=0o700, exist_ok=True)
         status = of_user.lstat()
@@ -38,6 +47,14 @@ def _cache_folder() -> Path:
             temporary.mkdir(exist_ok=True)
             return temporary
     raise OSError(f"no folder for compiled kernels: {home} is not writable, and {of_user} not this user's alone")
+
+
+def _remove_unused(folder: Path) -> None:
+    """Removes the folders of kernels in it that no process has begun with for a month."""
+    for unused in folder.glob("kernels-*"):
+        with suppress(OSError):
+            if unused.stat().st_mtime < time.time() - _UNUSED:
+                shutil.rmtree(unused, ignore_errors=True)
 
 
 def _processor() -> bytes:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import product
@@ -129,6 +130,28 @@ def test_each_processor_has_a_folder_of_its_own(monkeypatch, tmp_path):
     assert kernels._cache_folder() != folder
 
 
+def test_folders_that_nobody_uses_are_removed_when_one_is_made(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = kernels._cache_folder()
+    unused, used, other = (folder.parent / name for name in ("kernels-a", "kernels-b", "other"))
+    for each, days in ((unused, 40), (used, 20), (other, 40), (folder, 40)):
+        each.mkdir(exist_ok=True)
+        (each / "file").touch()
+        os.utime(each, (time.time() - days * 24 * 3600,) * 2)
+    assert kernels._cache_folder() == folder
+    assert all(each.exists() for each in (unused, used, other, folder))
+    monkeypatch.setattr(kernels, "_processor", lambda: b"another")
+    kernels._cache_folder()
+    assert not unused.exists() and all((each / "file").exists() for each in (used, other, folder))
+
+
+def test_who_has_no_home_has_a_temporary_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr("os.path.expanduser", lambda path: path)  # as for a user whom the system does not know
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert kernels._cache_folder().parent == tmp_path / f"psboost-{os.getuid()}"
+
+
 def test_a_temporary_folder_is_the_users_alone(monkeypatch, tmp_path):
     (tmp_path / "no-folder").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "no-folder"))
@@ -203,7 +226,7 @@ def test_a_kernel_that_returns_arrays_is_linked(another_process, monkeypatch):
     assert [(array.dtype, array.tolist()) for array in linked(2)] == [(np.int64, [7, 7]), (np.float32, [1.0, 1.0])]
 
 
-@pytest.mark.parametrize("damage", ["cut short", "of another source", "gone"])
+@pytest.mark.parametrize("damage", ["cut short", "a byte is another", "empty", "of another source", "gone"])
 def test_what_the_cache_does_not_have_whole_is_compiled(another_process, tmp_path, damage):
     def minus(x):
         return x - 1
@@ -212,6 +235,12 @@ def test_what_the_cache_does_not_have_whole_is_compiled(another_process, tmp_pat
     [file] = tmp_path.iterdir()
     if damage == "cut short":
         file.write_bytes(file.read_bytes()[:-10])
+    elif damage == "a byte is another":
+        content = bytearray(file.read_bytes())
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+    elif damage == "empty":
+        file.write_bytes(b"")
     elif damage == "gone":
         file.unlink()
     else:
