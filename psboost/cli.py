@@ -113,10 +113,8 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     predict.add_argument("--threads", metavar="N", help="without --grid: how many score rows (this machine's cores)")
     predict.add_argument("--grid", metavar="RxC", help="predict block-distributed on this grid of workers")
-    predict.add_argument("--servers", metavar="S", default="1", help="servers, with --grid (1)")
-    predict.add_argument(
-        "--transport", default="tcp", metavar="NAME", help="with --grid: tcp, ipc, inproc or memory (tcp)"
-    )
+    predict.add_argument("--servers", metavar="S", help="servers, with --grid (1)")
+    predict.add_argument("--transport", metavar="NAME", help="with --grid: tcp, ipc, inproc or memory (tcp)")
     predict.add_argument("--report", metavar="FILE", help="with --grid: where to write seconds and bytes as JSON")
 
     coordinator = command(
@@ -135,7 +133,7 @@ def _parser() -> argparse.ArgumentParser:
         made.add_argument(
             "--announce", metavar="HOST", help="the host that the others reach this role by, if it is not the one bound"
         )
-        made.add_argument("--rank", type=int, default=-1, metavar="N", help="which one to be (any that is free)")
+        made.add_argument("--rank", type=_rank, default=-1, metavar="N", help="which one to be (any that is free)")
     members = command(
         "members",
         "Join the coordinator at the rendezvous as several servers and workers; a server and a worker share a process.",
@@ -143,14 +141,21 @@ def _parser() -> argparse.ArgumentParser:
     )
     _add_rendezvous(members, "where the coordinator listens")
     for role in ("server", "worker"):
-        members.add_argument(f"--{role}s", type=int, default=0, metavar="N", help=f"how many {role}s (none)")
-        members.add_argument(f"--first-{role}", type=int, default=0, metavar="K", help="their ranks are K to K+N-1 (K=0)")
+        members.add_argument(f"--{role}s", type=_rank, default=0, metavar="N", help=f"how many {role}s (none)")
+        members.add_argument(f"--first-{role}", type=_rank, default=0, metavar="K", help="their ranks are K to K+N-1 (K=0)")
     members.add_argument("--watched", action="store_true", help=argparse.SUPPRESS)  # see cluster/nursery.py
     return parser
 
 
 def _add_rendezvous(parser: argparse.ArgumentParser, text: str) -> None:
     parser.add_argument("--rendezvous", metavar="HOST:PORT", required=True, help=text)
+
+
+def _rank(text: str) -> int:
+    """A whole number, 0 or more; for argparse."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}: give a whole number, 0 or more")
+    return int(text)
 
 
 class _Version(argparse.Action):
@@ -172,8 +177,11 @@ def _train(args: argparse.Namespace) -> None:
     rendezvous = getattr(args, "rendezvous", None)
     if rendezvous is not None and config.transport not in ("tcp", "ipc"):
         raise ParameterError(f"--transport {config.transport}: roles of other processes need tcp or ipc")
-    outputs = [config.model, _mapper_path(config.model), config.report, config.report_html]
-    _check_outputs(outputs, [config.data, config.labels, *(path for _, path in config.evals)])
+    mapper = _mapper_path(config.model)  # where one that was given is written again as it is
+    read = [config.data, config.labels, *(path for _, path in config.evals), args.config or os.environ.get("PSBOOST_CONFIG")]
+    if config.bin_mapper is not None and os.path.realpath(config.bin_mapper) != os.path.realpath(mapper):
+        read.append(config.bin_mapper)
+    _check_outputs([config.model, mapper, config.report, config.report_html], read)
 
     with _importing():
         from psboost.progress import Progress
@@ -186,7 +194,7 @@ def _train(args: argparse.Namespace) -> None:
     with Progress(config.num_boost_round, quiet=config.quiet, by_hand=rendezvous is not None) as progress:
         forest = train_files(config, progress, rendezvous)
     forest.save_model(config.model)
-    forest.bin_mapper.save(_mapper_path(config.model))
+    forest.bin_mapper.save(mapper)
     if config.report:
         _write_json(config.report, {name: part for name, part in forest.report.items() if name != "timeline"})  # it is long
     if config.report_html:
@@ -197,7 +205,7 @@ def _train(args: argparse.Namespace) -> None:
         from psboost.progress import summary
 
         print(summary(forest.report))
-        print(f"model: {config.model}   bin mapper: {_mapper_path(config.model)}")
+        print(f"model: {config.model}   bin mapper: {mapper}")
 
 
 def _mapper_path(model: Path) -> Path:
@@ -272,7 +280,7 @@ def _member(args: argparse.Namespace) -> None:
 
 def _members(args: argparse.Namespace) -> int:
     """`psboost members`."""
-    if min(args.servers, args.workers) < 0 or args.servers + args.workers == 0:
+    if args.servers + args.workers == 0:
         raise ParameterError("members: give --workers N or --servers N, at least one in all")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no threads when it forks; a role uses one core anyway
     if not args.watched:  # by the coordinator that started it, which knows what they need
@@ -298,8 +306,9 @@ def _members(args: argparse.Namespace) -> int:
 
 def _predict(args: argparse.Namespace) -> None:
     """`psboost predict`."""
-    if args.grid is None and args.report:
-        raise ParameterError("--report tells what a block-distributed prediction cost: give --grid as well")
+    for flag in ("servers", "transport", "report"):
+        if args.grid is None and getattr(args, flag) is not None:
+            raise ParameterError(f"--{flag} is for block-distributed predictions: give --grid as well")
     if args.grid is not None and args.threads is not None:
         raise ParameterError("--threads is for predictions in one process: with --grid, each worker has one")
     _check_outputs([None if args.out == "-" else args.out, args.report], [args.model, args.data])
@@ -321,8 +330,8 @@ def _predict(args: argparse.Namespace) -> None:
         from psboost.prediction import predict_with_report
 
         predictions, report = predict_with_report(
-            forest, args.data, grid=parse_grid(args.grid), servers=_whole("--servers", args.servers),
-            transport=args.transport, output_margin=args.output_margin, index_base=args.index_base,
+            forest, args.data, grid=parse_grid(args.grid), servers=_whole("--servers", args.servers or "1"),
+            transport=args.transport or "tcp", output_margin=args.output_margin, index_base=args.index_base,
         )  # fmt: skip
         if args.report:
             _write_json(args.report, report)

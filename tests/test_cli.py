@@ -60,10 +60,14 @@ def check_refused(tmp_path, capsys, code, said, before):
         (["train.svm", "--model", "./train.svm"], "train.svm would take the place of train.svm"),
         (["train.svm", "--model", "m.json", "--report", "m.json"], "m.json would take the place of m.json"),
         (["train.svm", "--eval", "x=empty.svm", "--report", "empty.svm"], "empty.svm would take the place of empty.svm"),
+        (["train.svm", "--config", "c.toml", "--report", "c.toml"], "c.toml would take the place of c.toml"),
+        (["train.svm", "--bin-mapper", "b.npz", "--report", "b.npz"], "b.npz would take the place of b.npz"),
     ],
 )
 def test_bad_input_is_refused(tmp_path, capsys, arguments, said):
     (tmp_path / "folder").mkdir()
+    (tmp_path / "c.toml").touch()
+    (tmp_path / "b.npz").touch()
     (tmp_path / "empty.svm").write_text("# nothing\n")
     (tmp_path / "one-class.svm").write_text("1 1:1\n1 2:1\n")
     (tmp_path / "malformed.svm").write_text("1 1:1\n0 x:1\n")
@@ -100,9 +104,27 @@ def test_flags_that_would_do_nothing_are_refused(tmp_path, capsys):
     assert train("train.svm", "--model", "m.json", "--quiet") == 0
     before = {path.name for path in tmp_path.iterdir()}
     predict = ["predict", "m.json", "train.svm", "--out", "p.txt"]
-    check_refused(tmp_path, capsys, run([*predict, "--report", "r.json"]), "give --grid as well", before)
+    for flag, value in (("--report", "r.json"), ("--servers", "1"), ("--transport", "tcp")):
+        check_refused(tmp_path, capsys, run([*predict, flag, value]), f"{flag} is for block-distributed", before)
     check_refused(tmp_path, capsys, run([*predict, "--grid", "2x1", "--threads", "2"]), "--threads is for", before)
     check_refused(tmp_path, capsys, run([*predict[:-1], "train.svm"]), "would take the place of train.svm", before)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["worker", "--rank", "-7"], ["members", "--workers", "2", "--first-worker", "-2"], ["members", "--workers", "-1"]],
+)
+def test_ranks_below_0_are_refused(arguments, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        run([*arguments, "--rendezvous", "127.0.0.1:5555"])
+    assert "give a whole number, 0 or more" in capsys.readouterr().err
+
+
+def test_a_bin_mapper_may_be_written_where_it_was(tmp_path):
+    assert train("train.svm", "--model", "m.json", "--quiet") == 0
+    before = (tmp_path / "m.bins.npz").read_bytes()
+    assert train("train.svm", "--model", "m.json", "--bin-mapper", "m.bins.npz", "--quiet") == 0
+    assert (tmp_path / "m.bins.npz").read_bytes() == before
 
 
 def test_the_version_goes_to_stdout(capsys):
@@ -182,9 +204,8 @@ def test_disk_trouble_is_one_line(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err == "psboost train: [Errno 28] No space left on device: 'm.json'\n"
 
 
-@pytest.mark.parametrize("how", [[], ["--workers", "-1", "--servers", "2"]])
-def test_members_are_some(capsys, how):
-    assert run(["members", "--rendezvous", "tcp://127.0.0.1:9", *how]) == 2
+def test_members_are_some(capsys):
+    assert run(["members", "--rendezvous", "tcp://127.0.0.1:9"]) == 2
     assert "give --workers N or --servers N" in capsys.readouterr().err
 
 

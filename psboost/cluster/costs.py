@@ -39,33 +39,35 @@ class Stopwatch:
 
     @property
     def seconds(self) -> Seconds:
-        """By stage."""
-        self._add_up()
-        return self._seconds
+        """By stage; for whoever asks, also while the role goes on."""
+        with self._lock:
+            self._add_up()
+            return dict(self._seconds)
 
     @property
     def by_tree(self) -> dict[int, Seconds]:
         """By tree and stage."""
-        self._add_up()
-        return self._by_tree
+        with self._lock:
+            self._add_up()
+            return {tree: dict(seconds) for tree, seconds in self._by_tree.items()}
 
     @property
     def timeline(self) -> Timeline:
         """When."""
-        self._add_up()
-        return self._timeline
+        with self._lock:
+            self._add_up()
+            return self._timeline
 
     def _add_up(self) -> None:
-        with self._lock:
-            while self._over:
-                label, tree, share, begin, end = self._over.popleft()
-                self._timeline.add(tree, label, self._epoch + begin, self._epoch + end)
-                for seconds in (self._seconds, self._by_tree.setdefault(tree, {})):
-                    seconds[label] = seconds.get(label, 0.0) + share * (end - begin)
+        while self._over:
+            label, tree, share, begin, end = self._over.popleft()
+            self._timeline.add(tree, label, self._epoch + begin, self._epoch + end)
+            for seconds in (self._seconds, self._by_tree.setdefault(tree, {})):
+                seconds[label] = seconds.get(label, 0.0) + share * (end - begin)
 
     def state(self) -> dict:
         """What a message carries; from_state is the way back."""
-        seconds = {str(tree): dict(seconds) for tree, seconds in self.by_tree.items()}
+        seconds = {str(tree): seconds for tree, seconds in self.by_tree.items()}
         return {"seconds": seconds, "timeline": self.timeline.state()}
 
     @staticmethod
@@ -138,7 +140,8 @@ def make_report(facts: dict, costs: dict[str, Costs]) -> dict:
              {tree: [(stage, begin, end)]}}, "left_out": spans that were not kept}; seconds after `began`
     """
     all_stages = _by_group({name: cost.seconds for name, cost in costs.items()})
-    by_tree = costs["coordinator"].stopwatch.by_tree
+    of_roles = {name: cost.stopwatch.by_tree for name, cost in costs.items()}
+    by_tree = of_roles["coordinator"]
     return {
         **facts,
         "seconds": {
@@ -151,7 +154,7 @@ def make_report(facts: dict, costs: dict[str, Costs]) -> dict:
         **sums(costs),
         "seconds_by_tree": {tree: by_tree[tree]["tree"] for tree in sorted(by_tree) if tree >= 0},
         "stages_by_tree": {
-            tree: _inside(_by_group({name: cost.stopwatch.by_tree.get(tree, {}) for name, cost in costs.items()}), _WHOLE)
+            tree: _inside(_by_group({name: of_role.get(tree, {}) for name, of_role in of_roles.items()}), _WHOLE)
             for tree in sorted(by_tree)
             if tree >= 0
         },

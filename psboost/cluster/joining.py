@@ -59,7 +59,7 @@ class Roll:
         if names is None:
             return f"there is no role {join.role!r}: join as {' or '.join(self._names)}"
         joined = self._joined[join.role]
-        if join.rank >= len(names):
+        if not -1 <= join.rank < len(names):
             return f"there is no {join.role} of rank {join.rank}: this run has ranks 0 to {len(names) - 1}"
         if len(joined) == len(names):
             return f"this run has all of its {join.role}s already ({len(names)})"

@@ -25,15 +25,27 @@ class Pulse:
         Beats themselves are not counted in `ledger`: how many there are depends on the clock.
         """
         self._stop = threading.Event()
+        self._error: Exception | None = None
         self._args = (name, run, peers, ledger, stopwatch)
-        self._thread = threading.Thread(target=self._beat, name=f"pulse of {name}", daemon=True)
+        self._thread = threading.Thread(target=self._beat_until_stopped, name=f"pulse of {name}", daemon=True)
         self._thread.start()
+
+    def check(self) -> None:
+        """Raises what ended it: its peers would take who has none for dead."""
+        if self._error is not None:
+            raise self._error
+
+    def _beat_until_stopped(self) -> None:
+        try:
+            self._beat()
+        except Exception as error:
+            self._error = error
 
     def _beat(self) -> None:
         name, run, peers, ledger, stopwatch = self._args
         with Endpoint(name, None, run=run, ledger=Ledger()) as endpoint:
             while not self._stop.wait(BEAT_SECONDS):
-                beat = Beat(bytes_sent=ledger.bytes_sent, seconds=dict(stopwatch.seconds))
+                beat = Beat(bytes_sent=ledger.bytes_sent, seconds=stopwatch.seconds)
                 for peer, address in list(peers.items()):
                     endpoint.connect(peer, address)
                     endpoint.send(peer, beat)

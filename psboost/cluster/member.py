@@ -64,7 +64,12 @@ def run_member(
                 endpoint.connect(name, peer)
             pulse = Pulse(assigned.name, run, {COORDINATOR: rendezvous}, ledger, stopwatch)
             stack.callback(pulse.stop)
-            mailbox = Mailbox(endpoint, listener.check, listener, _ignore, early)
+
+            def check() -> None:
+                listener.check()
+                pulse.check()
+
+            mailbox = Mailbox(endpoint, check, listener, _ignore, early)
             made = make_role(assigned.name, assigned.job, stopwatch, stack)
             run_role(made, endpoint, mailbox)
             report_and_wait(made, endpoint, mailbox, stopwatch, ledger)

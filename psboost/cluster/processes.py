@@ -175,6 +175,7 @@ def run_cluster(
             def check() -> None:
                 processes.check()
                 listener.check()
+                pulse.check()
                 if on_wait is not None:
                     on_wait()
 
@@ -198,6 +199,7 @@ def _await_members(roll: Roll, endpoint: Endpoint, processes: Processes, on_join
 
     def check() -> None:
         processes.check()
+        pulse.check()
         if on_join is not None:
             on_join(endpoint.address, roll.n_missing)
         if time.monotonic() > deadline:

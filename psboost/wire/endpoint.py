@@ -3,7 +3,8 @@
 One-way sockets: an endpoint binds one PULL socket, which hears everybody, and keeps one PUSH socket for each
 address that it sends to. So no identities are routed, and nothing is dropped because an old connection is still known.
 
-An endpoint belongs to one thread: it must be used, and closed, by the thread that made it.
+An endpoint belongs to one thread at a time: whoever made it may hand it to a thread that starts, and close it when that one
+has ended.
 """
 
 import errno

@@ -25,7 +25,8 @@ def measure(frames: Frames) -> tuple[int, int]:
 
 
 class Ledger:
-    """Messages and bytes sent by one endpoint, or by many merged. Belongs to one thread."""
+    """Messages and bytes sent by one endpoint, or by many merged. One thread at a time changes it; where all messages are
+    counted when they are sent, others may read `bytes_sent` meanwhile."""
 
     def __init__(self) -> None:
         self._trees: dict[int, dict[str, list[int]]] = {}

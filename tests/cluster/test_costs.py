@@ -36,6 +36,14 @@ def test_a_stopwatch_knows_how_long_and_when_and_survives_a_message():
         assert of.timeline.n_left_out == 0
 
 
+def test_what_a_stopwatch_said_stays_while_it_goes_on():
+    stopwatch = Stopwatch(Clock())
+    said = stopwatch.seconds, stopwatch.by_tree
+    with stopwatch.stage("build", 0):
+        pass
+    assert said == ({}, {}) and stopwatch.seconds == {"build": 0.0}
+
+
 @pytest.mark.parametrize(("n_trees", "kept"), [(4, [0, 1, 2, 3]), (5, [0, 1, 3, 4]), (9, [0, 1, 7, 8])])
 def test_a_timeline_keeps_the_first_and_the_last_trees_and_counts_the_others(monkeypatch, n_trees, kept):
     monkeypatch.setattr(timeline, "KEPT_TREES", 2)

@@ -10,7 +10,7 @@ import pytest
 from psboost.cluster.addresses import announced, bindable, normal_address
 from psboost.cluster.costs import Stopwatch
 from psboost.cluster.joining import Roll
-from psboost.cluster.liveness import Listener
+from psboost.cluster.liveness import Listener, Pulse
 from psboost.cluster.processes import Processes
 from psboost.cluster.runner import Mailbox, abort_message, error_of
 from psboost.cluster.signals import Interrupted, exit_code, signals_as_interrupt
@@ -136,6 +136,17 @@ def test_listener_is_patient_until_it_hears_somebody_for_the_first_time(monkeypa
         listener.check()
 
 
+def test_who_has_no_pulse_any_more_says_why(monkeypatch):
+    def no_sockets(*_, **__):
+        raise ClusterError("no more sockets")
+
+    monkeypatch.setattr("psboost.cluster.liveness.Endpoint", no_sockets)
+    pulse = Pulse("worker 0,0", 5, {}, Ledger(), Stopwatch())
+    pulse.stop()
+    with pytest.raises(ClusterError, match="no more sockets"):
+        pulse.check()
+
+
 def test_roll_gives_asked_ranks_first_and_refuses_others():
     endpoint = StandIn(run=0)
     roll = Roll({"server": ["server 0"], "worker": ["worker 0,0", "worker 0,1", "worker 1,0"]}, endpoint)
@@ -147,7 +158,8 @@ def test_roll_gives_asked_ranks_first_and_refuses_others():
 
     assert join("a:1") is None and join("a:2", rank=0) is None
     assert "has joined already" in join("a:3", rank=0)
-    assert "no worker of rank 3: this run has ranks 0 to 2" in join("a:3", rank=3)
+    for rank in (3, -2):
+        assert f"no worker of rank {rank}: this run has ranks 0 to 2" in join("a:3", rank=rank)
     assert "no role 'king'" in join("a:3", role="king")
     assert join("a:1") is None and roll.n_missing == 2 and roll.missing() == "1 server and 1 worker"
     assert join("a:3", rank=2) is None and join("b:1", role="server") is None and roll.n_missing == 0
