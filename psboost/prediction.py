@@ -52,7 +52,7 @@ def predict_with_report(
     shards = Grid(*check_setting("grid", grid), check_setting("servers", servers))
     rule = forest.zero_as_missing
     source = open_source(X, index_base=index_base, zero_as_missing=rule)
-    forest.check_width(source)
+    forest.check_columns(source)
     if transport in ("memory", "inproc"):
         margins, costs = predict_in_process(shards, source, forest, transport=transport)
     else:

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from psboost.boosting.forest import Forest
+from psboost.boosting.forest import Forest, first_difference
 from psboost.cluster.addresses import normal_address
 from psboost.cluster.costs import make_report
 from psboost.cluster.inputs import DataInput, as_file
@@ -118,6 +118,9 @@ def train(
     source = open_source(X, y, weights=sample_weight, zero_as_missing=job.zero_as_missing, **how)
     how["zero_as_missing"] = source.zero_as_missing
     eval_sources = _open_evals(names, [partial(open_source, *pair, **how) for pair in eval_data])
+    for one in eval_sources:
+        if difference := first_difference(one.feature_names, source.feature_names):
+            raise DataError(f"{one.name} has {difference} the model is trained: give the same columns in that order")
     job = replace(job, zero_as_missing=source.zero_as_missing, data_name=source.name)
 
     def on_round(round_: Round) -> bool:
@@ -130,7 +133,10 @@ def train(
             return train_in_processes(job, data, eval_files, **shared)
 
     shared = {"on_round": on_round if callbacks else None, "bin_mapper": bin_mapper}
-    return _train(job, source, eval_sources, transport, cluster, in_processes, **shared)
+    forest = _train(job, source, eval_sources, transport, cluster, in_processes, **shared)
+    if source.feature_names is not None and len(source.feature_names) == forest.n_features:
+        forest.feature_names = source.feature_names
+    return forest
 
 
 def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None = None) -> Forest:

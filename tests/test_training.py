@@ -1,15 +1,19 @@
 """psboost.train from Python: input of every kind, callbacks, reports, evaluation, edge cases and bad input."""
 
+import gc
 import re
+import weakref
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
+import xgboost
 from scipy import sparse
 
 import psboost
 from psboost.boosting.metrics import METRICS
-from psboost.errors import ClusterError, DataError, ParameterError
+from psboost.errors import ClusterError, DataError, ModelError, ParameterError
 from tests import runs
 
 GRIDS = [((1, 1), 1), ((2, 2), 2), ((3, 3), 1)]
@@ -435,6 +439,80 @@ def test_metrics_that_were_asked_for():
     assert train(X, y).report["evaluation"] == {}
 
 
+LETTERS = [*"abcdefgh"]
+
+
+def test_a_data_frame_brings_its_columns_names(tmp_path):
+    X, y = runs.dense_data()
+    frame = pandas.DataFrame(X, columns=LETTERS)
+    forest, plain = train(frame, y, evals=[(frame, y, "e")]), train(X, y)
+    assert forest.feature_names == tuple(LETTERS) and plain.feature_names is None
+    assert train(pandas.DataFrame(X), y).feature_names is None
+    assert forest.report["evaluation"] == train(X, y, evals=[(X, y, "e")]).report["evaluation"]
+    forest.save_model(tmp_path / "m.json")
+    for held in (forest, psboost.load_model(tmp_path / "m.json")):
+        np.testing.assert_array_equal(held.predict(frame), plain.predict(X))
+        np.testing.assert_array_equal(held.predict(X), plain.predict(X))
+        for predict in (held.predict, lambda rows, of=held: psboost.predict(of, rows, grid=(1, 2))):
+            with pytest.raises(ModelError, match="X has 'h' as column 0, where 'a' was when the model was trained"):
+                predict(frame[LETTERS[::-1]])
+    booster = xgboost.Booster(model_file=tmp_path / "m.json")
+    assert booster.feature_names == LETTERS
+    np.testing.assert_array_equal(booster.predict(xgboost.DMatrix(frame)), forest.predict(frame))
+    with pytest.raises(DataError, match="the evaluation data 'e' has 'b' as column 0, where 'a' was when"):
+        train(frame, y, evals=[(frame.rename(columns={"a": "b", "b": "a"}), y, "e")])
+
+
+def test_data_frames_of_other_kinds(tmp_path):
+    X, y = runs.dense_data()
+    frame = pandas.DataFrame(X, columns=LETTERS)
+    frame["n"] = pandas.array([1, None] * (len(y) // 2), dtype="Int64")
+    frame["b"] = pandas.array([None, True] * (len(y) // 2), dtype="boolean")
+    assert runs.model_text(train(frame, y)) == runs.model_text(train(frame.astype(float), y))
+    with pytest.raises(DataError, match="numbers in column 'g', 't'"):
+        train(frame.assign(g="x", t=pandas.Timestamp("2020-01-01")), y)
+
+    X, y = runs.sparse_data()
+    frame = pandas.DataFrame.sparse.from_spmatrix(X, columns=LETTERS)
+    for how in ({}, {"transport": "tcp", "grid": (2, 1)}):
+        forest, expected = train(frame, pandas.DataFrame({"y": y}), **how), train(X, y, **how)
+        assert forest.zero_as_missing == expected.zero_as_missing
+        assert [tree.threshold.tolist() for tree in forest.trees] == [tree.threshold.tolist() for tree in expected.trees]
+        np.testing.assert_array_equal(forest.predict(frame), expected.predict(X))
+        np.testing.assert_array_equal(psboost.predict(forest, frame, grid=(2, 2)), expected.predict(X))
+
+
+@pytest.mark.parametrize("transport", ["memory", "ipc"])
+def test_labels_and_weights_beside_an_npz(transport, tmp_path):
+    class Path:
+        def __fspath__(self):
+            return str(tmp_path / "x.npz")
+
+    X, y = runs.sparse_data()
+    weights = np.arange(len(y)) + 1.0
+    sparse.save_npz(tmp_path / "x.npz", X)
+    forest = train(Path(), y[:, None], sample_weight=weights, transport=transport)
+    assert runs.model_text(forest) == runs.model_text(train(X, y, sample_weight=weights))
+
+
+@pytest.mark.parametrize(
+    "how",
+    [{}, {"threads": 2}, {"grid": (2, 2)}, {"mode": "allreduce", "grid": (2, 1)}, {"callbacks": [lambda round_: True]}],
+)
+def test_data_are_let_go_after_the_training(how):
+    """And not when Python next looks for garbage: a few large arrays do not make it look."""
+    X, y = runs.dense_data()
+    held = weakref.ref(X)
+    gc.disable()
+    try:
+        forest = train(X, y, **how)
+        forest.predict(X)
+        del X
+        assert held() is None
+    finally:
+        gc.enable()
+
+
 @pytest.mark.parametrize("grid", [(1, 1), (2, 2)])
 def test_evaluation_data_may_be_wider_or_narrower(grid, tmp_path):
     X, y = runs.sparse_data()
@@ -624,6 +702,9 @@ Y6 = np.array([0, 1, 0, 1, 0, 1])
         ({"X": np.where(X6 == 7, np.inf, X6)}, DataError, "infinite value in row 3, column 1"),
         ({"X": np.where(X6 == 7, 1e39, X6)}, DataError, "infinite value in row 3, column 1"),
         ({"X": np.arange(6.0)}, DataError, "X has 1 dimensions"),
+        ({"X": {"a": 1}}, DataError, "X is a dict: give a matrix"),
+        ({"y": np.ma.array(Y6, mask=Y6)}, DataError, "labels are a masked array"),
+        ({"sample_weight": np.ma.array(Y6, mask=Y6)}, DataError, "weights are a masked array"),
         ({"X": "nowhere.svm", "y": None}, DataError, "nowhere.svm: no such file"),
         ({"sample_weight": np.ones(5)}, DataError, "weights has 5 entries, X has 6 rows"),
         ({"sample_weight": -np.ones(6)}, DataError, r"weights\[0\] is -1"),

@@ -17,8 +17,8 @@ import numpy as np
 from psboost.boosting.scorer import Scorer
 from psboost.cores import n_cores
 from psboost.data import zeros
-from psboost.data.matrix import is_sparse
-from psboost.data.source import Source, open_source
+from psboost.data.matrix import DenseSource
+from psboost.data.source import PATHS, Source, open_source
 from psboost.errors import ModelError, ParameterError
 from psboost.files import replaced
 from psboost.kernels import links
@@ -123,6 +123,7 @@ class Forest:
     objective        one of OBJECTIVES
     base_score       as XGBoost means it: a probability for the logistic objectives
     n_features       the width it was trained for, up to 2^63 - 1
+    feature_names    of all features, if it was trained on a data frame
     zero_as_missing  see above
     report           of the training that made it; not saved
     attributes       text that is saved with it. Keys of ours begin with "psboost."
@@ -137,6 +138,7 @@ class Forest:
     report: dict | None = field(default=None, repr=False)
     attributes: dict[str, str] = field(default_factory=dict)
     bin_mapper: Any = field(default=None, repr=False)
+    feature_names: tuple[str, ...] | None = field(default=None, repr=False)
     _scorers: dict = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -156,6 +158,8 @@ class Forest:
         self.base_margin  # noqa: B018
         if self.zero_as_missing not in zeros.NUMBERED:
             raise ModelError(f'zero_as_missing is {self.zero_as_missing!r}: True, False or "unstored" is needed')
+        if self.feature_names is not None and len(set(self.feature_names)) != self.n_features:
+            raise ModelError(f"{len(set(self.feature_names))} different feature_names for {self.n_features} features")
         for number, tree in enumerate(self.trees):
             try:
                 tree.check(self.n_features)
@@ -190,6 +194,8 @@ class Forest:
         """Writes XGBoost's JSON to `path`, which at any time is the old file or the new one. ModelError."""
         from psboost.boosting.xgboost_json import dumps
 
+        if Path(path).suffix == ".ubj":
+            raise ModelError(f"{path}: models are written as JSON, which XGBoost does not look for there: name it .json")
         text = dumps(self)
         try:
             with replaced(path) as file:
@@ -199,21 +205,19 @@ class Forest:
 
     def _predict_margins(self, X, index_base, n_threads) -> np.ndarray:
         prepare("predict")
-        if isinstance(X, (str, Path)):
-            source = open_source(X, index_base=index_base, zero_as_missing=self.zero_as_missing)
+        source = open_source(X, index_base=index_base, zero_as_missing=self.zero_as_missing)
+        if isinstance(X, PATHS):
             return self._predict_source(source, n_threads)
-        rule = self.zero_as_missing
-        if rule == zeros.UNSTORED and not is_sparse(X):
-            rule = False  # the same for a matrix that stores every cell, and then its zeros need not be handed over
-        source = open_source(X, zero_as_missing=rule)
+        if self.zero_as_missing == zeros.UNSTORED and isinstance(source, DenseSource):
+            source = source.with_rule(False)  # the same where every cell is stored, and its zeros are not handed over then
         return self._predict_source(source, min(n_threads, 1 + source.size // ROWS_OF_THREAD))
 
     def _predict_source(self, source, n_threads) -> np.ndarray:
-        self.check_width(source)
+        self.check_columns(source)
         scorer = self._scorer(source.zero_as_missing)
 
         def margins(rows) -> np.ndarray:
-            self.check_width(source, rows.n_features)
+            self.check_columns(source, rows.n_features)
             return scorer.margins(rows)
 
         if n_threads == 1:
@@ -228,11 +232,26 @@ class Forest:
             self._scorers[rule] = (list(self.trees), scorer)
         return scorer
 
-    def check_width(self, source: Source, n_found: int = 0) -> None:
-        """ModelError unless rows are as wide as the model; or narrower, of text, in which so many columns were found."""
+    def check_columns(self, source: Source, n_found: int = 0) -> None:
+        """ModelError unless rows are as wide as the model; or narrower, of text, in which so many columns were found. And if
+        columns have names, here and there, that are not the same."""
         n_columns = n_found if source.width is None else source.width
         if n_columns > self.n_features or source.width not in (None, self.n_features):
-            raise ModelError(f"{source.name} has {n_columns} features, the model was trained on {self.n_features}")
+            more = f"leave the others out, or train with n_features={n_columns}"
+            raise ModelError(
+                f"{source.name} has {n_columns} features, the model was trained on {self.n_features}: "
+                + (more if n_columns > self.n_features else "give all of them")
+            )
+        if difference := first_difference(source.feature_names, self.feature_names):
+            raise ModelError(f"{source.name} has {difference} the model was trained: give the same columns in that order")
+
+
+def first_difference(names: tuple[str, ...] | None, of_training: tuple[str, ...] | None) -> str:
+    """Which column has another name, in words that "... was trained" may follow; empty if none has, or columns have none."""
+    for i, pair in enumerate(zip(names or (), of_training or (), strict=False)):
+        if pair[0] != pair[1]:
+            return f"{pair[0]!r} as column {i}, where {pair[1]!r} was when"
+    return ""
 
 
 def load_model(path) -> Forest:

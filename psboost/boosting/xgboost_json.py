@@ -44,7 +44,7 @@ def dumps(forest: Forest) -> str:
     for key, value in attributes.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise ModelError(f"attribute {key!r} is {value!r}: keys and values must be text")
-    width, names, numbers = forest.n_features, [], None
+    width, names, numbers = forest.n_features, list(forest.feature_names or ()), None
     if width > MAX_NUMBERED:
         inner = [tree.feature[tree.left >= 0] for tree in forest.trees]
         numbers = np.unique(np.concatenate([np.empty(0, np.int64), *inner]))
@@ -87,7 +87,8 @@ def loads(data: bytes) -> Forest:
     try:
         root = json.loads(data)
     except (ValueError, RecursionError) as error:
-        hint = "XGBoost's binary formats are not read, save as .json" if data[:1] != b"{" else "cut short?"
+        is_binary = data[:1] != b"{" or data[1:2] not in b'"} \t\r\n'  # UBJSON begins so too
+        hint = "XGBoost's binary formats are not read, save as .json" if is_binary else "cut short?"
         raise ModelError(f"not JSON ({error}); {hint}") from None
     learner = _get(root, "learner", dict, "the file")
     param = _get(learner, "learner_model_param", dict, "learner")
@@ -110,10 +111,14 @@ def loads(data: bytes) -> Forest:
         if not isinstance(value, str):
             raise ModelError(f"learner.attributes: {key} is {value!r}, text is needed")
 
-    numbers, n_features = None, width
+    numbers, n_features, names = None, width, ()
     if WIDTH_KEY in attributes:
         n_features = _number(attributes.pop(WIDTH_KEY), int, WIDTH_KEY, "learner.attributes")
         numbers = _true_numbers(_get(learner, "feature_names", list, "learner"), width)
+    else:
+        names = tuple(_get(learner, "feature_names", list, "learner", []))
+        if not all(isinstance(name, str) for name in names):
+            raise ModelError("learner.feature_names are not all text")
     rule = attributes.pop(ZERO_KEY, zeros.UNSTORED)
     if rule not in zeros.RULES:
         raise ModelError(f"learner.attributes: {ZERO_KEY} is {rule!r}, one of {', '.join(zeros.RULES)} is needed")
@@ -133,6 +138,7 @@ def loads(data: bytes) -> Forest:
         n_features=n_features,
         zero_as_missing=zeros.RULES[rule],
         attributes=attributes,
+        feature_names=names or None,
     )
     forest.check()
     return forest

@@ -7,8 +7,8 @@ import numpy as np
 import scipy
 
 from psboost.data import zeros
-from psboost.data.matrix import as_matrix, is_sparse
-from psboost.data.source import Source, open_source
+from psboost.data.matrix import as_matrix
+from psboost.data.source import PATHS, Source, open_source
 from psboost.errors import DataError
 
 
@@ -16,19 +16,20 @@ from psboost.errors import DataError
 class DataInput:
     """A data set as a file, and how to read it; `to_dict` and `from_dict` carry it to other processes.
 
-    labels: the path of labels for .npz data that holds none: .npy, or text with one number a line.
+    labels, weights: the paths of those for .npz data that holds none: .npy, or text with one number a line.
     """
 
     path: str
     labels: str | None = None
+    weights: str | None = None
     index_base: int = 1
     n_features: int | None = None
     zero_as_missing: zeros.Rule | None = None
 
     def open(self) -> Source:
-        labels = None if self.labels is None else _read_labels(self.labels)
+        labels, weights = (None if path is None else _read_numbers(path) for path in (self.labels, self.weights))
         return open_source(
-            self.path, labels, index_base=self.index_base, n_features=self.n_features,
+            self.path, labels, weights=weights, index_base=self.index_base, n_features=self.n_features,
             zero_as_missing=self.zero_as_missing,
         )  # fmt: skip
 
@@ -40,7 +41,7 @@ class DataInput:
         return DataInput(**fields)
 
 
-def _read_labels(path: str) -> np.ndarray:
+def _read_numbers(path: str) -> np.ndarray:
     try:
         return np.load(path, allow_pickle=False) if path.endswith(".npy") else np.loadtxt(path, ndmin=1)
     except (OSError, ValueError) as error:
@@ -48,22 +49,22 @@ def _read_labels(path: str) -> np.ndarray:
 
 
 def as_file(folder: str, name: str, data, labels, weights, **how) -> DataInput:
-    """`data` as a DataInput: a path as it is, a matrix written to `folder` first. `how`: as in DataInput."""
-    if isinstance(data, str | Path) and labels is None and weights is None:
-        return DataInput(str(Path(data).resolve()), **how)
-    if isinstance(data, str | Path):
-        raise DataError(f"{data}: labels or weights beside a file: put them into an .npz, as y and weights")
-    target = Path(folder) / f"{name}.npz"
-    if is_sparse(data):
-        csr = scipy.sparse.csr_matrix(data)
+    """`data` as a DataInput: a path as it is, a matrix written to `folder` first, and so what is beside a file. `how`: as in
+    DataInput."""
+    beside = {"y": labels, "weights": weights}
+    given = {key: np.asarray(values, np.float64).reshape(-1) for key, values in beside.items() if values is not None}
+    if isinstance(data, PATHS):
+        paths = {key: str(Path(folder) / f"{name}.{key}.npy") for key in given}
+        for key, values in given.items():
+            np.save(paths[key], values)
+        return DataInput(str(Path(data).resolve()), paths.get("y"), paths.get("weights"), **how)
+    target, matrix = Path(folder) / f"{name}.npz", as_matrix(data)
+    if isinstance(matrix, np.ndarray):
+        csr = _stored(_as_scipy_holds(matrix), zeros.keeps_zeros(how.get("zero_as_missing")))
     else:
-        csr = _stored(_as_scipy_holds(as_matrix(data)), zeros.keeps_zeros(how.get("zero_as_missing")))
+        csr = scipy.sparse.csr_matrix(matrix)
     arrays = {"indptr": csr.indptr, "indices": csr.indices, "data": csr.data, "shape": np.array(csr.shape, np.int64)}
-    if labels is not None:
-        arrays["y"] = np.asarray(labels, np.float64)
-    if weights is not None:
-        arrays["weights"] = np.asarray(weights, np.float64)
-    np.savez(target, **arrays)
+    np.savez(target, **arrays, **given)
     return DataInput(str(target), **how)
 
 

@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import scipy  # scipy.sparse is imported where it is first named: it takes a quarter of a second
@@ -212,39 +213,60 @@ class CsrSource(_RowSource):
         return self._piece(row, stop, indptr, columns, _float32(data), bytes_read)
 
 
-def is_sparse(data) -> bool:
-    """Whether it is a scipy sparse matrix or array."""
-    return not isinstance(data, np.ndarray) and scipy.sparse.issparse(data)
-
-
 def open_matrix(data, labels, weights, n_features, zero_as_missing) -> Source:
     """The source for a matrix in memory; see open_source."""
-    if is_sparse(data):
-        _check_shape(data.shape)
-        _check_numbers(MATRIX, data.dtype)
-        csr = data.tocsr()
-        parts = (csr.indptr, csr.indices, csr.data)
-        return CsrSource(MATRIX, *parts, csr.shape, labels, weights, n_features, zero_as_missing)
     matrix = as_matrix(data)
-    return DenseSource(matrix, labels, weights, n_features, False if zero_as_missing is None else zero_as_missing)
+    if isinstance(matrix, np.ndarray):
+        rule = False if zero_as_missing is None else zero_as_missing
+        source: Source = DenseSource(matrix, labels, weights, n_features, rule)
+    else:
+        csr = matrix.tocsr()
+        parts = (csr.indptr, csr.indices, csr.data)
+        source = CsrSource(MATRIX, *parts, csr.shape, labels, weights, n_features, zero_as_missing)
+    source.feature_names = _names_of(data)
+    return source
 
 
-def as_matrix(data) -> np.ndarray:
-    """The 2-d array of numbers that `data` is, which is not sparse. DataError if it is none."""
+def as_matrix(data) -> Any:
+    """`data` as a 2-d array of numbers or, if it is sparse, a scipy sparse matrix or array. DataError if it is neither."""
     if isinstance(data, np.ma.MaskedArray):
         raise DataError("X is a masked array: give X.filled(numpy.nan), where NaN stands for a missing value")
     try:
-        matrix = np.asarray(data)
+        if isinstance(data, np.ndarray) or scipy.sparse.issparse(data):
+            matrix = data
+        elif hasattr(data, "sparse"):  # a data frame all columns of which are sparse
+            matrix = data.sparse.to_coo()
+        else:
+            matrix = np.asarray(data)
     except ValueError as error:
         raise DataError(f"X is not a matrix: {error}; give rows of equal length") from error
-    _check_shape(matrix.shape)
+    _check_shape(data, matrix.shape)
     if matrix.dtype == object:  # as of a data frame whose columns have different types
-        try:
-            matrix = matrix.astype(np.float64)
-        except (TypeError, ValueError) as error:
-            raise DataError(f"X holds objects that are not all numbers: {error}") from error
+        matrix = _as_numbers(data, matrix)
     _check_numbers(MATRIX, matrix.dtype)
-    return matrix
+    return np.asarray(matrix) if isinstance(matrix, np.ndarray) else matrix
+
+
+def _as_numbers(data, objects: np.ndarray) -> np.ndarray:
+    """float64: what the objects are that `data` holds, a data frame's NA as NaN. DataError names its columns that hold
+    others."""
+    try:
+        if hasattr(data, "isna"):
+            return data.to_numpy(np.float64, na_value=np.nan)
+        return objects.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        kinds = getattr(data, "dtypes", None)
+        names = [repr(name) for name, kind in kinds.items() if kind.kind not in "biuf"] if hasattr(kinds, "items") else []
+        where = f" in column {', '.join(names):.200}" if names else ""
+        raise DataError(
+            f"X holds objects that are not all numbers{where} ({error}): make numbers of them, one column for each category"
+        ) from error
+
+
+def _names_of(data) -> tuple[str, ...] | None:
+    """The columns' names, of a data frame that has different ones."""
+    names = tuple(getattr(data, "columns", ()))
+    return names if names and all(isinstance(name, str) for name in names) and len(set(names)) == len(names) else None
 
 
 def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:
@@ -334,8 +356,10 @@ class _Members:
         return np.asarray(np.memmap(self._name, dtype, "r", begin, shape))
 
 
-def _check_shape(shape):
+def _check_shape(data, shape):
     """Raises DataError unless the shape has rows and columns."""
+    if len(shape) == 0:
+        raise DataError(f"X is a {type(data).__name__}: give a matrix, a data frame, or the path of a file")
     if len(shape) != 2:
         hint = "one row is X.reshape(1, -1), one column X.reshape(-1, 1)" if len(shape) == 1 else "reshape it"
         raise DataError(f"X has {len(shape)} dimensions, 2 are needed (rows and columns): {hint}")
@@ -349,10 +373,14 @@ def _check_numbers(name, dtype):
 
 def _checked_vector(what, given, name, n_rows):
     """float64 copy or view of labels or weights. Raises DataError, which names the row."""
+    if isinstance(given, np.ma.MaskedArray):
+        raise DataError(f"{what} are a masked array: leave the rows out for which there are none")
     try:
         given = np.asarray(given)
         if given.dtype.kind == "c":
             raise ValueError("complex numbers")
+        if given.ndim == 2 and given.shape[1] == 1:
+            given = given[:, 0]
         vector = np.ascontiguousarray(given, np.float64)
     except (TypeError, ValueError) as error:
         raise DataError(f"{what} are not numbers: {error}; map them to numbers first") from error

@@ -4,6 +4,7 @@ A source is cut into spans. What a span is (a range of rows or of bytes) is the 
 come from `spans` and `split` and go back into `count` and `read`, in any process that opened the same data.
 """
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
@@ -25,6 +26,9 @@ from psboost.settings import MAX_FEATURES
 
 MOST_PARTS = 8  # that are read side by side: each takes the memory of a table of columns
 
+PATHS = str, os.PathLike
+_OF_OTHERS = {".npy", ".parquet", ".feather", ".xz", ".zst", ".zip"}  # no svmlight text has a name that ends so
+
 SideBySide = Callable[..., Iterable]  # a `map`, which may take several items at a time
 
 
@@ -40,6 +44,7 @@ class Source(ABC):
     zero_as_missing: zeros.Rule | None
     is_seekable = True  # whether a part of the rows is read in a part of the time
     width: int | None = None  # how many columns there are, where the data themselves say so
+    feature_names: tuple[str, ...] | None = None  # a data frame's
 
     @property
     @abstractmethod
@@ -258,23 +263,27 @@ def open_source(
     if n_features is not None and not 0 <= int(n_features) <= MAX_FEATURES:
         raise ParameterError(f"n_features is {n_features!r}: it must be between 0 and 2^63 - 1")
     zero_as_missing = zeros.checked(zero_as_missing)
-    if not isinstance(data, (str, Path)):
+    if not isinstance(data, PATHS):
         return open_matrix(data, labels, weights, n_features, zero_as_missing)
-    path = Path(data)
+    path, name = Path(data), os.fspath(data)
     if not path.exists():
-        raise DataError(f"{data}: no such file; check the path")
+        raise DataError(f"{name}: no such file; check the path")
     if not path.is_file():
         what = "is a directory" if path.is_dir() else "is not a regular file"
-        raise DataError(f"{data}: {what}; name a file of svmlight text or an .npz")
+        raise DataError(f"{name}: {what}; name a file of svmlight text or an .npz")
     if path.suffix == ".npz":
-        return open_npz(str(data), labels, weights, n_features, zero_as_missing)
+        return open_npz(name, labels, weights, n_features, zero_as_missing)
+    if path.suffix in _OF_OTHERS:
+        raise DataError(
+            f"{name}: files of this kind are not read: give svmlight text (also .gz and .bz2), an .npz, or the matrix itself"
+        )
     for what, given in (("labels", labels), ("weights", weights)):
         if given is not None:
             raise DataError(
-                f"{data}: {what} were given beside an svmlight file, which has its labels and no room "
+                f"{name}: {what} were given beside an svmlight file, which has its labels and no room "
                 f"for weights; leave them out, or save the data as .npz with y and weights"
             )
-    return SvmlightSource(str(data), index_base, n_features, zero_as_missing)
+    return SvmlightSource(name, index_base, n_features, zero_as_missing)
 
 
 def check_parts(n_parts: int) -> None:

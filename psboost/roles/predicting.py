@@ -67,7 +67,7 @@ class PredictionWorker(Role):
         own = np.arange(self._c, len(scorer.features), self._grid.n_feature_shards, dtype=np.int32)
         span = self._source.spans(self._grid.n_row_shards)[self._r]
         rows = self._source.read(span, keep=scorer.features[own])
-        self._forest.check_width(self._source, rows.n_features)
+        self._forest.check_columns(self._source, rows.n_features)
         self.bytes_read += rows.bytes_read
         return Rows(
             rows.indptr, own[rows.features], rows.values, None, None, rows.n_features, rows.bytes_read

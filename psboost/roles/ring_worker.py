@@ -81,7 +81,11 @@ class RingWorker(Worker):
             own = self._range_offsets[self._r * self._job.n_threads :].tolist()
             ranges = list(zip(own, own[1 : self._job.n_threads + 1], strict=False))
         self._searches = [self._make_search(*features) for features in ranges]
-        self._ring = Ring(self, self._job.workers, np.diff(edges).tolist())
+        self._bins_of_chunks = np.diff(edges).tolist()
+
+    @property
+    def _ring(self) -> Ring:
+        return Ring(self, self._job.workers, self._bins_of_chunks)
 
     def _make_search(self, begin: int, end: int) -> _Search:
         job = self._job
@@ -95,7 +99,7 @@ class RingWorker(Worker):
 
     def _find_splits(self, tree, level, frontier, built):
         job, is_sparse = self._job, self._job.mode == SPARSE_ALLREDUCE
-        totals = self._sum_present(level, built) if is_sparse else self._sum_all(level)
+        totals = self._sum_present(built) if is_sparse else self._sum_all()
         # Below the root every worker knows the totals, from the splits.
         sent = totals if level == 0 else totals[:0]
         own, totals = yield from self._ring.reduce_scatter(tree, level, len(built), sent, self._sums)
@@ -119,7 +123,7 @@ class RingWorker(Worker):
 
     # --- histograms
 
-    def _sum_all(self, level: int) -> np.ndarray:
+    def _sum_all(self) -> np.ndarray:
         """Starts a level with the own rows' sums of the nodes to build in all bins; returns their totals, float64
         (n_nodes, 2)."""
         rows = self._partition.listed
@@ -134,7 +138,7 @@ class RingWorker(Worker):
             self._all(add_up, self._parts)
         return rows.totals[:, :2].astype(np.float64)
 
-    def _sum_present(self, level: int, positions: np.ndarray) -> np.ndarray:
+    def _sum_present(self, positions: np.ndarray) -> np.ndarray:
         """The same in the present bins of features that may still be split, which all workers know alike; at these
         positions among the open nodes."""
         edges = [0, *(part.end for part in self._parts)]

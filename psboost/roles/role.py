@@ -44,7 +44,7 @@ class Role:
         self._wanted: tuple[tuple[str, Step], frozenset[str]] | None = None
         self._make: Callable[[str, Message], Any] | None = None
         self._made: dict[str, Any] = {}
-        self._post: Callable[[str, Message], None] = lambda receiver, message: self._outbox.append((receiver, message))
+        self._post: Callable[[str, Message], None] | None = None
         self._steps: Generator[None, dict[str, Message], Any] | None = None
 
     def run(self) -> Generator[None, dict[str, Message], Any]:
@@ -62,7 +62,10 @@ class Role:
         self._post = post
 
     def send(self, receiver: str, message: Message) -> None:
-        self._post(receiver, message)
+        if self._post is None:
+            self._outbox.append((receiver, message))
+        else:
+            self._post(receiver, message)
 
     def gather(
         self, kind: type[Message], senders: Iterable[str], *, tree: int = -1, level: int = -1, hop: int | None = None,
@@ -89,8 +92,7 @@ class Role:
     def handle(self, sender: str, message: Message) -> Outbox:
         """What the role sends after `message`. ProtocolError names a sender that should not have sent it."""
         if isinstance(message, StopTraining):
-            self.done = True
-            self._waiting.clear()
+            self._end(None)
         if self.done:
             return []
         kind, step = type(message).__name__, message.step
@@ -130,12 +132,16 @@ class Role:
                 else:
                     self._steps.send(arrived)
             except StopIteration as stop:
-                self.done, self.result = True, stop.value
-                self._waiting.clear()
+                self._end(stop.value)
                 break
             starting, arrived = False, self._arrived()
         outbox, self._outbox = self._outbox, []
         return outbox
+
+    def _end(self, result: Any) -> None:
+        """Done. `run` is let go, or it would keep the role, and with it all data, until Python looks for garbage."""
+        self.done, self.result, self._steps = True, result, None
+        self._waiting.clear()
 
     @property
     def awaited(self) -> str:

@@ -231,6 +231,26 @@ def test_a_broken_model_is_refused(tmp_path, place, key, value, message):
     assert str(caught.value).startswith(str(path))
 
 
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [(["a"], "1 different feature_names for 3 features"), ([1, 2, 3], "feature_names are not all text")],
+)
+def test_wrong_names_of_features_are_refused(names, message):
+    text = dumps(Forest([], "reg:squarederror", 0.0, 3, True, feature_names=("a", "b", "c")))
+    assert loads(text.encode()).feature_names == ("a", "b", "c")
+    with pytest.raises(ModelError, match=message):
+        loads(text.replace(json.dumps(["a", "b", "c"], separators=(",", ":")), json.dumps(names)).encode())
+
+
+def test_binary_models_are_called_that(tmp_path):
+    xgboost = pytest.importorskip("xgboost")
+    xgboost.train({}, xgboost.DMatrix(np.eye(2), [0, 1]), 1).save_model(tmp_path / "m.ubj")
+    with pytest.raises(ModelError, match="binary formats are not read, save as .json"):
+        loads((tmp_path / "m.ubj").read_bytes())
+    with pytest.raises(ModelError, match="m.ubj: models are written as JSON"):
+        Forest([], "reg:squarederror", 0.0, 3, True).save_model(tmp_path / "m.ubj")
+
+
 def test_a_wide_model_without_names_is_refused():
     trees = [naive.random_tree(np.random.default_rng(6), 4, np.array([2**40]), [0.0])]
     root = json.loads(dumps(Forest(trees, "reg:squarederror", 0.0, 2**41, True)))

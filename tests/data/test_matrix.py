@@ -308,7 +308,7 @@ def test_infinite_values(value, kind, monkeypatch):
         (np.zeros(3), "X has 1 dimensions, 2 are needed"),
         (np.zeros((1, 2, 3)), "X has 3 dimensions"),
         (sparse.coo_array(np.ones(3)), "X has 1 dimensions"),
-        (5, "X has 0 dimensions"),
+        (5, "X is a int: give a matrix"),
         (X.astype(complex), "X holds values of type complex128"),
         (sparse.csr_array(np.nan_to_num(X)).astype(complex), "X holds values of type complex128"),
         (np.array([["a", "b"]]), "X holds values of type <U1"),
@@ -326,7 +326,7 @@ def test_wrong_matrices(data, what):
     ("kwargs", "what"),
     [
         ({"labels": Y[:3]}, "labels has 3 entries, X has 5 rows"),
-        ({"labels": Y[:, None]}, "labels have 2 dimensions"),
+        ({"labels": np.c_[Y, Y]}, "labels have 2 dimensions"),
         ({"labels": [1, 2, NAN, 4, 5]}, r"labels\[2\] is nan"),
         ({"labels": [1, 2, 3, np.inf, 5]}, r"labels\[3\] is inf"),
         ({"labels": list("abcde")}, "labels are not numbers"),
