@@ -10,7 +10,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,9 @@ variables, then the TOML file of --config, then the defaults.
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command and exits the process with its code."""
+    for name in ("stdout", "stderr"):  # which may be closed: what is written there is for nobody
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
     try:
         sys.exit(run(arguments))
     except KeyboardInterrupt:  # before it has begun
@@ -41,32 +44,33 @@ def main(arguments: list[str] | None = None) -> None:
 def run(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit code. Errors that psboost raises on purpose go to stderr as one line."""
     args = _parser().parse_args(arguments)
-    return _exit_code_of(args.command, lambda: args.action(args))
+    return _exit_code_of(args.command, lambda: args.action(args), _complain)
 
 
-def _exit_code_of(command: str, action: Callable[[], int | None]) -> int:
-    """That of a command which does this."""
+def _exit_code_of(command: str, action: Callable[[], int | None], complain: Callable[[str, object], None]) -> int:
+    """That of a command which does this; `complain` is told what is wrong."""
     try:
         with signals_as_interrupt():
             return action() or 0
     except KeyboardInterrupt as interrupt:
-        _complain(command, "interrupted")
+        complain(command, "interrupted")
         return exit_code(interrupt)
     except PSBoostError as error:
-        _complain(command, error)
+        complain(command, error)
         return 2 if isinstance(error, ParameterError | DataError | ModelError) else 1
     except BrokenPipeError:  # nobody reads the output any more, and Python must not complain that it cannot flush it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except OSError as error:
-        _complain(command, error)
+        complain(command, error)
         return 1
 
 
 def _complain(command: str, what: object) -> None:
     """One line on stderr in one write: the roles of a run share it, and their lines must not mix."""
-    sys.stderr.write(f"psboost {command}: {what}\n")
-    sys.stderr.flush()
+    with suppress(OSError):
+        sys.stderr.write(f"psboost {command}: {what}\n")
+        sys.stderr.flush()
 
 
 @contextmanager
@@ -177,24 +181,31 @@ def _train(args: argparse.Namespace) -> None:
     rendezvous = getattr(args, "rendezvous", None)
     if rendezvous is not None and config.transport not in ("tcp", "ipc"):
         raise ParameterError(f"--transport {config.transport}: roles of other processes need tcp or ipc")
+    if str(config.model) == "-":
+        raise ParameterError("--model -: name a file, as a bin mapper is written beside it")
     mapper = _mapper_path(config.model)  # where one that was given is written again as it is
     read = [config.data, config.labels, *(path for _, path in config.evals), args.config or os.environ.get("PSBOOST_CONFIG")]
-    if config.bin_mapper is not None and os.path.realpath(config.bin_mapper) != os.path.realpath(mapper):
+    if config.bin_mapper is None or mapper is None or os.path.realpath(config.bin_mapper) != os.path.realpath(mapper):
         read.append(config.bin_mapper)
     _check_outputs([config.model, mapper, config.report, config.report_html], read)
 
     with _importing():
+        from psboost.data.source import check_file
         from psboost.progress import Progress
         from psboost.training import prepare_kernels, train_files
 
-    texts = any(path.suffix != ".npz" for path in (config.data, *(path for _, path in config.evals)))
+    data = [config.data, *(path for _, path in config.evals)]
+    for path in filter(None, (*data, config.labels, config.bin_mapper)):
+        check_file(path)  # before anything is compiled
+    texts = any(path.suffix != ".npz" for path in data)
     jobs = ["parse"] if texts else []
     prepare_kernels(config.transport, config.mode, config.grid, *jobs, quiet=config.quiet)
 
     with Progress(config.num_boost_round, quiet=config.quiet, by_hand=rendezvous is not None) as progress:
         forest = train_files(config, progress, rendezvous)
     forest.save_model(config.model)
-    forest.bin_mapper.save(mapper)
+    if mapper is not None:
+        forest.bin_mapper.save(mapper)
     if config.report:
         _write_json(config.report, {name: part for name, part in forest.report.items() if name != "timeline"})  # it is long
     if config.report_html:
@@ -205,10 +216,13 @@ def _train(args: argparse.Namespace) -> None:
         from psboost.progress import summary
 
         print(summary(forest.report))
-        print(f"model: {config.model}   bin mapper: {mapper}")
+        print(f"model: {config.model}" + (f"   bin mapper: {mapper}" if mapper is not None else ""))
 
 
-def _mapper_path(model: Path) -> Path:
+def _mapper_path(model: Path) -> Path | None:
+    """Beside the model; nowhere, if that goes to a pipe or a device."""
+    if not is_replaced(model) and not model.is_dir():
+        return None
     return model.with_name(model.name.removesuffix(".json") + ".bins.npz")
 
 
@@ -294,7 +308,9 @@ def _members(args: argparse.Namespace) -> int:
 
     def play(role: str, rank: int, neighbours) -> int:
         how = {"rendezvous": args.rendezvous, "rank": rank, "neighbours": neighbours}
-        return _exit_code_of(role, lambda: member.run_member(role, launch.make_member_role, **how))
+        # Who watches is told by the member, and says it once.
+        complain = (lambda *_: None) if args.watched else _complain
+        return _exit_code_of(role, lambda: member.run_member(role, launch.make_member_role, **how), complain)
 
     servers = range(args.first_server, args.first_server + args.servers)
     workers = range(args.first_worker, args.first_worker + args.workers)
@@ -312,16 +328,18 @@ def _predict(args: argparse.Namespace) -> None:
     if args.grid is not None and args.threads is not None:
         raise ParameterError("--threads is for predictions in one process: with --grid, each worker has one")
     _check_outputs([None if args.out == "-" else args.out, args.report], [args.model, args.data])
+    threads = None if args.threads is None else _whole("--threads", args.threads)
     with _importing():
         from psboost.boosting.forest import load_model
+        from psboost.data.source import check_file
 
+    check_file(args.data)  # before anything is compiled
     forest = load_model(args.model)
     if args.zero_as_missing is not None:
         from psboost.data.zeros import RULES
 
         forest.zero_as_missing = RULES[args.zero_as_missing]
     if args.grid is None:
-        threads = None if args.threads is None else _whole("--threads", args.threads)
         predictions = forest.predict(
             args.data, output_margin=args.output_margin, index_base=args.index_base, threads=threads
         )

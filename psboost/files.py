@@ -19,12 +19,12 @@ def replaced(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]
 
     mode  "w" (UTF-8) or "wb"
     """
-    path = Path(os.path.realpath(path))  # behind a link, what it points to
     how = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     if not is_replaced(path):
         with open(path, mode, **how) as file:
             yield file
         return
+    path = Path(os.path.realpath(path))  # behind a link, what it points to
     # Created like any file, so that it gets the rights that any file would get here.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:

@@ -16,7 +16,7 @@ class Progress:
     def __init__(self, n_rounds: int, quiet: bool = False, by_hand: bool = False):
         """`by_hand`: others start the roles, so they must learn where to join, even if all else is quiet."""
         self._quiet, self._n_rounds, self._by_hand = quiet, n_rounds, by_hand
-        self._live = sys.stderr.isatty() and not quiet
+        self._live = not quiet and sys.stderr.isatty()
         self._bar = None
         self._announced = False
         self._last = time.monotonic()
@@ -47,8 +47,8 @@ class Progress:
         self._bar.set_description_str(text, refresh=False)
 
     def _print(self, line: str) -> None:
-        """A line of its own, above the live one if there is one."""
-        with suppress(BrokenPipeError):
+        """A line of its own, above the live one if there is one. Nobody may be there to read it, or the disk be full."""
+        with suppress(OSError):
             if self._bar is not None:
                 self._bar.write(line, file=sys.stderr)
             else:

@@ -19,7 +19,7 @@ from psboost.config import Parameters, TrainConfig, check_setting, checked_clust
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.matrix import MATRIX
-from psboost.data.source import Source, open_source
+from psboost.data.source import PATHS, Source, check_file, open_source
 from psboost.errors import DataError, ParameterError
 from psboost.kernels.prepare import ANY, prepare
 from psboost.lab.hosts import Cluster
@@ -95,7 +95,7 @@ def train(
     cluster = checked_cluster(cluster, transport)
     names, eval_data = _evaluation_sets(evals or ())
     callbacks = _callables(callbacks or ())
-    if isinstance(bin_mapper, str | Path):
+    if isinstance(bin_mapper, PATHS):
         bin_mapper = BinMapper.load(bin_mapper)
     if not isinstance(bin_mapper, BinMapper | None):
         raise ParameterError(f"bin_mapper is a {type(bin_mapper).__name__}: give Forest.bin_mapper, or the path of a file")
@@ -114,6 +114,8 @@ def train(
         n_threads=_n_threads(threads, grid, transport),
         mode=mode,
     )
+    for path in filter(lambda data: isinstance(data, PATHS), (X, *(pair[0] for pair in eval_data))):
+        check_file(path)  # before anything is compiled
     prepare_kernels(transport, mode, grid)
     source = open_source(X, y, weights=sample_weight, zero_as_missing=job.zero_as_missing, **how)
     how["zero_as_missing"] = source.zero_as_missing

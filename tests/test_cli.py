@@ -127,6 +127,46 @@ def test_a_bin_mapper_may_be_written_where_it_was(tmp_path):
     assert (tmp_path / "m.bins.npz").read_bytes() == before
 
 
+def shell(command):
+    """By a shell, with $psboost for the command."""
+    there = environment(psboost=f"{sys.executable} -m psboost")
+    done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, env=there)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_what_is_written_may_go_into_a_pipe(tmp_path):
+    assert train("train.svm", "--model", "m.json", "--quiet") == 0
+    assert run(["predict", "m.json", "train.svm", "--out", "p.txt"]) == 0
+    for out in (">(cat)", "/dev/stdout | cat", "-"):
+        assert shell(f"$psboost predict m.json train.svm --out {out}") == (0, (tmp_path / "p.txt").read_text(), "")
+    options = "--transport memory --num-boost-round 2 --quiet --model /dev/stdout"
+    assert shell(f"$psboost train train.svm {options} | cat") == (0, (tmp_path / "m.json").read_text(), "")
+    assert {path.name for path in tmp_path.iterdir()} == {"train.svm", "m.json", "m.bins.npz", "p.txt"}
+
+
+@pytest.mark.parametrize("stderr", ["2>/dev/full", "2>&-"])
+def test_nobody_has_to_read_what_is_said(tmp_path, stderr):
+    assert train("train.svm", "--model", "m.json", "--quiet") == 0
+    options = "--transport memory --num-boost-round 2 --model n.json"
+    assert shell(f"$psboost train train.svm {options} {stderr}")[0] == 0
+    assert (tmp_path / "n.json").read_bytes() == (tmp_path / "m.json").read_bytes()
+    assert shell(f"$psboost predict n.json nothing.svm --out p {stderr}")[0] == 2
+
+
+def test_what_is_missing_is_noticed_before_anything_is_compiled(monkeypatch, capsys, tmp_path):
+    def compile_kernels(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr("psboost.training.prepare_kernels", compile_kernels)
+    monkeypatch.setattr("psboost.boosting.forest.prepare", compile_kernels)
+    for arguments in (["none.svm"], ["train.svm", "--eval", "x=none.svm"], ["train.svm", "--labels", "none.npy"]):
+        check_refused(tmp_path, capsys, train(*arguments, "--model", "m.json"), "no such file", {"train.svm"})
+    for data, model in (("train.svm", "none.json"), ("none.svm", "train.svm")):
+        code = run(["predict", model, data, "--out", "p.txt"])
+        check_refused(tmp_path, capsys, code, "none", {"train.svm"})
+    assert train("train.svm", "--model", "-") == 2
+
+
 def test_the_version_goes_to_stdout(capsys):
     with pytest.raises(SystemExit, match="0"):
         run(["--version"])

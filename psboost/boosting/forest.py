@@ -258,11 +258,11 @@ def load_model(path) -> Forest:
     """The forest in a file of XGBoost's JSON, ours or XGBoost's own. ModelError names file and fault."""
     from psboost.boosting.xgboost_json import loads
 
-    prepare("predict")
     try:
         data = Path(path).read_bytes()
     except OSError as error:
         raise ModelError(f"{path}: the model cannot be read: {error.strerror}") from error
+    prepare("predict")
     try:
         return loads(data)
     except ModelError as error:

@@ -18,7 +18,7 @@ class Roll:
         self.addresses: dict[str, str] = {}
         self._names, self._endpoint = names, endpoint
         self._joined: dict[str, list[Join]] = {role: [] for role in names}
-        self._senders: set[str] = set()
+        self._senders: dict[str, str] = {}  # by address: what its messages say that they are from
 
     @property
     def n_missing(self) -> int:
@@ -33,7 +33,7 @@ class Roll:
         """Hears a stranger: one that wants to join is answered, one that has joined may end the run."""
         if isinstance(message, Join):
             self._join(envelope, message)
-        elif isinstance(message, Abort) and envelope.sender in self._senders:
+        elif isinstance(message, Abort) and envelope.sender in self._senders.values():
             raise error_of(message)
 
     def _join(self, envelope: Envelope, join: Join) -> None:
@@ -50,8 +50,18 @@ class Roll:
             return
         if not refusal:
             self._joined[join.role].append(join)
-            self._senders.add(envelope.sender)
+            self._senders[join.address] = envelope.sender
             self.addresses[join.address] = join.address
+            self._endpoint.connect(join.address, join.address)  # watched
+
+    def check(self) -> None:
+        """Those that have joined and are gone make room for others."""
+        for address in self._endpoint.broken().keys() & self.addresses.keys():
+            log.warning("psboost: the %s at %s has left: another one may join", self._senders[address], address)
+            for joined in self._joined.values():
+                joined[:] = [join for join in joined if join.address != address]
+            del self._senders[address], self.addresses[address]
+            self._endpoint.disconnect(address)
 
     def _refusal(self, join: Join) -> str:
         """Why a member cannot join; empty if it can."""

@@ -92,7 +92,10 @@ def _await_assignment(
         nonlocal say_at
         listener.check()
         if time.monotonic() > say_at and not listener.has_heard(COORDINATOR):
-            log.warning("psboost: %s waits for a coordinator at %s, where none answers", endpoint.name, rendezvous)
+            log.warning(
+                "psboost: %s waits for a coordinator at %s, where none answers, or one of another version of psboost, which "
+                "says so", endpoint.name, rendezvous,
+            )  # fmt: skip
             say_at = math.inf
 
     mailbox = Mailbox(endpoint, check, listener)

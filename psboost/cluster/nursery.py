@@ -47,11 +47,15 @@ def run_members(processes: list[Members], play: Play, *, watched: bool) -> int:
     gc.freeze()  # what is loaded stays shared between the processes
     alive: dict[int, Members] = {}
     first_failure = 0
+    alive_as_long, kept_open = os.pipe()  # as this process
     try:
         for members in processes:
             signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # no handler may run in the child before its try
             pid = os.fork()
             if pid == 0:
+                os.close(kept_open)
+                if not watched:  # else the coordinator ends them, and says why
+                    _end_when_closed(alive_as_long)
                 _become(members, play, watched)
             alive[pid] = members
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
@@ -66,7 +70,19 @@ def run_members(processes: list[Members], play: Play, *, watched: bool) -> int:
                     print(pid, code, *(word for member in members for word in member), flush=True)
     finally:
         _end(alive)
+        os.close(alive_as_long)
+        os.close(kept_open)
     return first_failure
+
+
+def _end_when_closed(pipe: int) -> None:
+    """This process gets SIGTERM when the one that forked it is no more, by whatever signal."""
+
+    def wait() -> None:
+        os.read(pipe, 1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _become(members: Members, play: Play, watched: bool) -> None:

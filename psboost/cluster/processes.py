@@ -200,6 +200,7 @@ def _await_members(roll: Roll, endpoint: Endpoint, processes: Processes, on_join
     def check() -> None:
         processes.check()
         pulse.check()
+        roll.check()
         if on_join is not None:
             on_join(endpoint.address, roll.n_missing)
         if time.monotonic() > deadline:

@@ -109,24 +109,28 @@ class Source(ABC):
         return self.split(span, min(n_threads, MOST_PARTS) if self.is_seekable else 1)
 
     def _in_parts(self, function: Callable[[int, Iterator], Any], spans: list, side_by_side: SideBySide, read=None) -> list:
-        """function(i, pieces of the i-th span) of each span, as `read` gives them, by default `_cells`. If one raises, the
-        others end with their pieces at hand."""
+        """function(i, pieces of the i-th span) of each span, as `read` gives them, by default `_cells`. If one raises, those
+        behind it end with their pieces at hand; what the first of all that do raises is raised."""
+        raised: list[BaseException | None] = [None] * len(spans)
         stopped = Event()
+
+        def goes_on(i: int) -> bool:
+            return not stopped.is_set() and not any(raised[:i])
 
         def work(i: int, span: tuple[int, int]):
             try:
-                return function(i, takewhile(lambda _: not stopped.is_set(), (read or self._cells)(span)))
-            except BaseException:
-                if stopped.is_set():  # it had to do without its pieces
-                    return None
-                stopped.set()
-                raise
+                return function(i, takewhile(lambda _: goes_on(i), (read or self._cells)(span)))
+            except BaseException as error:  # also of who had to do without its pieces
+                raised[i] = error
 
         try:
-            return list(side_by_side(work, range(len(spans)), spans))
+            results = list(side_by_side(work, range(len(spans)), spans))
         except BaseException:  # while it waited for the others
             stopped.set()
             raise
+        if first := next(filter(None, raised), None):
+            raise first
+        return results
 
     def _count(self, span: tuple[int, int], pieces_of_span: Iterator[Cells]) -> Counts:
         counter, bundles, only = ColumnCounter(self.zero_as_missing), Bundles(), OnlyValue()
@@ -266,11 +270,7 @@ def open_source(
     if not isinstance(data, PATHS):
         return open_matrix(data, labels, weights, n_features, zero_as_missing)
     path, name = Path(data), os.fspath(data)
-    if not path.exists():
-        raise DataError(f"{name}: no such file; check the path")
-    if not path.is_file():
-        what = "is a directory" if path.is_dir() else "is not a regular file"
-        raise DataError(f"{name}: {what}; name a file of svmlight text or an .npz")
+    check_file(data)
     if path.suffix == ".npz":
         return open_npz(name, labels, weights, n_features, zero_as_missing)
     if path.suffix in _OF_OTHERS:
@@ -284,6 +284,16 @@ def open_source(
                 f"for weights; leave them out, or save the data as .npz with y and weights"
             )
     return SvmlightSource(name, index_base, n_features, zero_as_missing)
+
+
+def check_file(path: str | os.PathLike[str]) -> None:
+    """DataError if there is no file of data."""
+    path = Path(path)
+    if not path.exists():
+        raise DataError(f"{path}: no such file; check the path")
+    if not path.is_file():
+        what = "is a directory" if path.is_dir() else "is not a regular file"
+        raise DataError(f"{path}: {what}; name a file of svmlight text or an .npz")
 
 
 def check_parts(n_parts: int) -> None:

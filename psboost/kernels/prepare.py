@@ -5,7 +5,7 @@ import gc
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -53,8 +53,11 @@ _is_alone = False  # no other process compiles, but for those that this one star
 
 
 def to_stderr(text: str) -> None:
-    sys.stderr.write(f"psboost: {text}\n")
-    sys.stderr.flush()
+    """A line for who reads it, if anybody does."""
+    if sys.stderr is not None:
+        with suppress(OSError):
+            sys.stderr.write(f"psboost: {text}\n")
+            sys.stderr.flush()
 
 
 def prepare(
@@ -121,11 +124,10 @@ def _compile(named: list[tuple[str, tuple[str, ...]]]) -> None:
         quiet = "import signal, sys; signal.signal(signal.SIGINT, signal.SIG_IGN)"  # Ctrl-C: this process ends the others
         call = f"from {__name__} import help_to_compile; help_to_compile({named!r}, {folder!r})"
         code = f"{quiet}; sys.path[:] = {sys.path!r}; {call}"
-        helpers = [
-            subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL)
-            for _ in range(min(n_cores(), _MOST_PROCESSES) - 1 if sys.executable else 0)
-        ]
+        helpers: list[subprocess.Popen] = []
         try:
+            for _ in range(min(n_cores(), _MOST_PROCESSES) - 1 if sys.executable else 0):
+                helpers.append(subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL))
             compile_some(named, folder)
             if any([helper.wait() for helper in helpers]):  # what it claimed is still to be compiled
                 compile_some(named)

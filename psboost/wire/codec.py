@@ -336,7 +336,7 @@ def _decode_fields(header: list, frames: Sequence[Any]) -> tuple[Envelope, Messa
     version, number, run, sender, sequence = header[:_ENVELOPE_SIZE]
     if version != PROTOCOL_VERSION:
         raise ProtocolError(
-            f"{_source(sender)} speaks version {version!r:.20} of the protocol, this process {PROTOCOL_VERSION}: "
+            f"{_source(sender)} of version {version!r:.20} of the protocol, where this process speaks {PROTOCOL_VERSION}: "
             "install the same psboost everywhere"
         )
     if type(number) is not int or not 0 <= number < len(_KINDS):

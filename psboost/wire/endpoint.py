@@ -95,6 +95,14 @@ class Endpoint:
         if watched:
             self._watched.add(address)
 
+    def disconnect(self, name: str) -> None:
+        """Send no more to `name`, whose address is no other's."""
+        address = self._addresses.pop(name)
+        if address in self._senders:
+            self._close_sender(address, self._senders.pop(address), 0)
+        self._watched.discard(address)
+        self._broken.pop(address, None)
+
     def _sender_to(self, name: str, address: str) -> zmq.Socket:
         """The socket for `address`, made if there is none yet."""
         if address not in self._senders:

@@ -207,6 +207,18 @@ def iter_ended(*commands):
         yield from (one for one in commands if one.process.poll() is not None)
 
 
+def test_a_member_that_dies_before_the_run_makes_room(tmp_path, data, expected, start):
+    coordinator = start("coordinator", "--quiet", "--rendezvous", "127.0.0.1:0", data, "--model", "m.json", *FEW)
+    address = rendezvous_of(coordinator)
+    dead, other = (start("worker", "--rendezvous", address, "--rank", "0") for _ in range(2))
+    refused = next(iter_ended(dead, other))  # so the other one has joined
+    os.kill((other if refused is dead else dead).pid, signal.SIGKILL)
+    coordinator.wait_for("has left: another one may join")
+    members = start("members", "--rendezvous", address, "--workers", "2", "--servers", "1")
+    assert [one.end() for one in (coordinator, members)] == [0, 0], coordinator
+    assert (tmp_path / "m.json").read_bytes() == expected
+
+
 def test_coordinator_that_dies_before_the_run_is_noticed(data, start):
     coordinator = start("coordinator", "--rendezvous", "[::1]:0", data, "--model", "m.json", *FEW)
     address = rendezvous_of(coordinator)

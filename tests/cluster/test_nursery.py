@@ -1,5 +1,6 @@
 """Knows who shares a process, and what becomes of its exit code; does not know roles."""
 
+import signal
 import subprocess
 import sys
 
@@ -41,6 +42,19 @@ def test_the_first_code_that_is_not_0_counts(failing):
 def test_an_error_in_a_thread_is_a_failure():
     code, stderr = run_members([PAIR], "assert role == 'worker', f'{role} {rank}'")
     assert code == 1 and "AssertionError: server 1" in stderr
+
+
+def test_members_end_with_the_process_that_forked_them():
+    program = f"""
+import os, time
+from psboost.cluster.nursery import run_members
+run_members({[PAIR]!r}, lambda *_: print(os.getpid(), flush=True) or time.sleep(60), watched=False)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
+        members = int(parent.stdout.readline())
+        parent.kill()
+        assert parent.wait() == -signal.SIGKILL
+        assert {line.strip() for line in parent.stdout} == {str(members)}  # which says nothing more, as it has ended
 
 
 def test_only_those_that_share_a_process_are_neighbours():

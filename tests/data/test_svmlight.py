@@ -290,10 +290,22 @@ def test_lines_added_between_counting_and_reading_are_an_error(folder):
         source.read_counted([counts], np.array([1, 0]))
 
 
-def test_a_part_that_is_wrong_ends_the_others(folder, monkeypatch):
+def last_first(function, *items):
+    """A `map` in the other order."""
+    return [function(*args) for args in reversed(list(zip(*items, strict=True)))][::-1]
+
+
+@pytest.mark.parametrize("in_order", [map, last_first])
+def test_the_first_line_that_is_wrong_is_named(folder, in_order):
+    source = opened(folder, b"1 1:1\n" * 20 + b"1 1:x\n" + b"1 1:1\n" * 40 + b"1 1:x\n" * 2)
+    with pytest.raises(DataError, match="train.svm:21:5"):
+        source.count_in_parts(source.spans(1)[0], 4, in_order)
+
+
+def test_a_part_that_is_wrong_ends_those_behind_it(folder, monkeypatch):
     monkeypatch.setattr(svmlight_module, "CHUNK_BYTES", 64)
     monkeypatch.setattr(svmlight_module, "TAIL_BYTES", 64)
-    source = opened(folder, b"1 1:1 2:2\n" * 999 + b"1 1:1 2:x\n")
+    source = opened(folder, b"1 1:x\n" + b"1 1:1 2:2\n" * 999)
     n_read = [0, 0]
 
     def pieces(span, read=source._cells):
@@ -302,14 +314,10 @@ def test_a_part_that_is_wrong_ends_the_others(folder, monkeypatch):
             yield cells
 
     monkeypatch.setattr(source, "_cells", pieces)
-    whole = list(svmlight_module.SvmlightSource._cells(source, source.split(source.spans(1)[0], 2)[0]))
-
-    def last_first(function, *items):
-        return [function(*args) for args in reversed(list(zip(*items, strict=True)))]
-
-    with pytest.raises(DataError, match="train.svm:1000:9"):
-        source.count_in_parts(source.spans(1)[0], 2, last_first)
-    assert n_read[0] <= 1 < len(whole)
+    whole = list(svmlight_module.SvmlightSource._cells(source, source.split(source.spans(1)[0], 2)[1]))
+    with pytest.raises(DataError, match="train.svm:1:5"):
+        source.count_in_parts(source.spans(1)[0], 2)
+    assert n_read[1] <= 1 < len(whole)
 
 
 @pytest.mark.parametrize("name", ["train.svm", "train.svm.gz"])
