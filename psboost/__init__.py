@@ -13,7 +13,7 @@ The rooms, in the order of their imports, each downward only (pyproject.toml: im
     config.py     every setting, and the layers they come from
     lab/          a virtual cluster with a clock of its own, and network namespaces
     cluster/      runs roles: local threads, processes, remote hosts; liveness
-    roles/        worker, server, coordinator: state machines without I/O
+    roles/        worker, server, coordinator: state machines that know no sockets
     wire/         messages, codec, packing, histogram codecs, endpoint, byte ledger
     boosting/     losses, metrics, fixed point, histogram, split, growth, forest and its JSON
     data/         readers, sketches, bin mapper, block

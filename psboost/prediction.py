@@ -10,7 +10,7 @@ from psboost.boosting.forest import Forest
 from psboost.cluster.costs import sums
 from psboost.cluster.inputs import as_file
 from psboost.cluster.launch import predict_in_processes
-from psboost.cluster.local import predict_in_process
+from psboost.cluster.local import IN_PROCESS, predict_in_process
 from psboost.config import check_setting
 from psboost.data.source import open_source
 from psboost.errors import ParameterError
@@ -53,7 +53,7 @@ def predict_with_report(
     rule = forest.zero_as_missing
     source = open_source(X, index_base=index_base, zero_as_missing=rule)
     forest.check_columns(source)
-    if transport in ("memory", "inproc"):
+    if transport in IN_PROCESS:
         margins, costs = predict_in_process(shards, source, forest, transport=transport)
     else:
         with TemporaryDirectory(prefix="psboost-") as folder:

@@ -13,7 +13,7 @@ from psboost.cluster.addresses import normal_address
 from psboost.cluster.costs import make_report
 from psboost.cluster.inputs import DataInput, as_file
 from psboost.cluster.launch import train_in_processes
-from psboost.cluster.local import train_in_process
+from psboost.cluster.local import IN_PROCESS, train_in_process
 from psboost.cluster.threads import default_threads
 from psboost.config import Parameters, TrainConfig, check_setting, checked_cluster
 from psboost.data import zeros
@@ -30,8 +30,6 @@ from psboost.roles.job import Job
 from psboost.roles.modes import kernel_jobs
 
 __all__ = ["Round", "train"]
-
-IN_PROCESS = ("memory", "inproc")
 
 
 def train(

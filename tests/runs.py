@@ -9,7 +9,8 @@ from psboost.boosting.xgboost_json import dumps
 from psboost.cluster.memory import first_come, run_in_memory
 from psboost.config import Parameters
 from psboost.data.source import open_source
-from psboost.roles.cast import make_coordinator, make_role
+from psboost.roles.cast import make_role
+from psboost.roles.coordinator import Coordinator
 from psboost.roles.job import Job
 from psboost.wire.ledger import Ledger
 
@@ -64,7 +65,7 @@ def make_source(job, X, y, weights=None):
 def make_roles(job, source, eval_sources=(), on_round=None, bin_mapper=None):
     """The coordinator, the servers, the workers."""
     others = [make_role(name, job, source, eval_sources) for name in (*job.servers, *job.workers)]
-    return [make_coordinator(job, None, on_round, bin_mapper), *others]
+    return [Coordinator(job, None, on_round, bin_mapper), *others]
 
 
 def run(roles, take=first_come):

@@ -5,6 +5,7 @@ import pytest
 
 import psboost
 from psboost.errors import ParameterError
+from psboost.roles.coordinator import Coordinator
 from psboost.roles.modes import MODES
 from psboost.roles.ring_bytes import dense_payload, levels_of
 from tests import runs
@@ -43,7 +44,7 @@ def test_sums_that_float64_does_not_hold_are_refused():
 
     def run(n_rows, mode):
         job = runs.make_job((2, 1), 1, mode=mode, grad_bits=32)
-        coordinator = runs.make_coordinator(job)
+        coordinator = Coordinator(job)
         coordinator.start()
         coordinator.handle("worker 0,0", describe([2], [1], n_rows=n_rows))
         coordinator.handle("worker 1,0", describe([2], [1], n_rows=2**22))

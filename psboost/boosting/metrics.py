@@ -1,6 +1,6 @@
 """Knows how good margins are for labels; does not know how they came about.
 
-Margins are float32, labels float64 (0 or 1 for the classification metrics); every metric is a plain mean over rows.
+Margins are float32, labels float64 (0 or 1 for the classification metrics); every row counts as much as any other.
 """
 
 from collections.abc import Callable

@@ -34,7 +34,7 @@ NOT_HERE = {
     "tree_method": "psboost always grows by histogram (XGBoost's tree_method='hist'); leave it out",
     "booster": "psboost always grows trees (XGBoost's booster='gbtree'); leave it out",
     "device": "psboost runs on CPUs only; leave it out",
-    "verbosity": "psboost.train prints nothing, pass callbacks=; on the command line there is --quiet",
+    "verbosity": "psboost.train says nothing but that it compiles: pass callbacks=; on the command line there is --quiet",
     "subsample": "every tree is grown on all rows; leave it out",
     "colsample_bytree": "every tree is grown on all features; leave it out",
     "scale_pos_weight": "give sample_weight= to psboost.train, or weights in an .npz",

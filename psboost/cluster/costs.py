@@ -120,7 +120,7 @@ def peak_memory() -> int:
 
 
 _BEFORE = ("read", "sketch", "bin", "deal")
-_WHOLE = ("train", "tree")
+WHOLE = ("train", "tree")  # these hold other stages
 _GROUPS = {"workers": "worker", "servers": "server", "coordinator": "coordinator"}
 
 
@@ -154,7 +154,7 @@ def make_report(facts: dict, costs: dict[str, Costs]) -> dict:
         **sums(costs),
         "seconds_by_tree": {tree: by_tree[tree]["tree"] for tree in sorted(by_tree) if tree >= 0},
         "stages_by_tree": {
-            tree: _inside(_by_group({name: of_role.get(tree, {}) for name, of_role in of_roles.items()}), _WHOLE)
+            tree: _inside(_by_group({name: of_role.get(tree, {}) for name, of_role in of_roles.items()}), WHOLE)
             for tree in sorted(by_tree)
             if tree >= 0
         },
@@ -187,7 +187,7 @@ def _by_group(of_roles: dict[str, Seconds]) -> dict[str, Seconds]:
     }
 
 
-def _inside(groups: dict[str, Seconds], left_out: tuple[str, ...] = _BEFORE + _WHOLE) -> dict[str, Seconds]:
+def _inside(groups: dict[str, Seconds], left_out: tuple[str, ...] = _BEFORE + WHOLE) -> dict[str, Seconds]:
     """The stages inside train."""
     return {group: {stage: s for stage, s in of.items() if stage not in left_out} for group, of in groups.items()}
 

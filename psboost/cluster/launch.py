@@ -14,8 +14,8 @@ from psboost.cluster.runner import Listener
 from psboost.cluster.threads import side_by_side
 from psboost.data.bin_mapper import BinMapper
 from psboost.errors import ProtocolError
-from psboost.roles.cast import make_coordinator, make_role
-from psboost.roles.coordinator import Round, Training
+from psboost.roles.cast import make_role
+from psboost.roles.coordinator import Coordinator, Round, Training
 from psboost.roles.job import Grid, Job
 from psboost.roles.predicting import PredictionCoordinator, PredictionServer, PredictionWorker
 from psboost.roles.role import COORDINATOR, Role
@@ -46,7 +46,7 @@ def train_in_processes(
             return None
         return on_round(replace(round_, bytes_sent=heard[0].bytes_sent, seconds=heard[0].seconds))
 
-    coordinator = make_coordinator(job, stopwatch.stage, with_costs, bin_mapper)
+    coordinator = Coordinator(job, stopwatch.stage, with_costs, bin_mapper)
     spec = {
         "task": "train",
         "job": job.to_dict(),

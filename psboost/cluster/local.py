@@ -15,14 +15,16 @@ from psboost.cluster.threads import side_by_side
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.source import Source
 from psboost.interrupts import interrupts_wait
-from psboost.roles.cast import make_coordinator, make_role
-from psboost.roles.coordinator import Round, Training
+from psboost.roles.cast import make_role
+from psboost.roles.coordinator import Coordinator, Round, Training
 from psboost.roles.job import Grid, Job
 from psboost.roles.predicting import PredictionCoordinator, PredictionServer, PredictionWorker
 from psboost.roles.role import COORDINATOR, Role
 from psboost.wire.codec import new_run
 from psboost.wire.endpoint import Endpoint, Neighbours
 from psboost.wire.ledger import Ledger
+
+IN_PROCESS = "memory", "inproc"  # transports
 
 
 def train_in_process(
@@ -43,7 +45,7 @@ def train_in_process(
         sent = sum(cost.ledger.bytes_sent for cost in costs.values())
         return on_round(replace(round_, bytes_sent=sent, seconds=slowest(cost.seconds for cost in costs.values())))
 
-    coordinator = make_coordinator(job, costs[COORDINATOR].stopwatch.stage, with_costs, bin_mapper)
+    coordinator = Coordinator(job, costs[COORDINATOR].stopwatch.stage, with_costs, bin_mapper)
     others: list[Role] = []
     with ExitStack() as stack:
         for name in (*job.servers, *job.workers):

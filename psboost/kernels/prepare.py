@@ -115,7 +115,7 @@ def _mark(job: str, variant: tuple[str, ...]) -> Path:
 
 
 def _has_kernels(job: str, variant: tuple[str, ...]) -> bool:
-    return any(kernel.of_variant(frozenset(variant)) for name in JOBS[job] for _, kernel in kernels_of(name))
+    return any(kernel.of_variant(frozenset(variant)) for name in JOBS[job] for kernel in kernels_of(name))
 
 
 def _compile(named: list[tuple[str, tuple[str, ...]]]) -> None:
@@ -164,7 +164,7 @@ def compile_some(named: list[tuple[str, tuple[str, ...]]], folder: str | None = 
                 (Path(folder) / "-".join([name, *variant])).touch(exist_ok=False)
         except FileExistsError:
             continue
-        for _, kernel in kernels_of(name):
+        for kernel in kernels_of(name):
             kernel.load(frozenset(variant))
 
 
@@ -172,18 +172,18 @@ def link(*jobs: str) -> None:
     """Links the kernels of these of JOBS, as far as they are compiled; for a process that is to be forked."""
     for job in jobs:
         for name in JOBS[job]:
-            for _, kernel in kernels_of(name):
+            for kernel in kernels_of(name):
                 kernel.link()
 
 
-def kernels_of(name: str) -> list[tuple]:
-    """(name, kernel) of each that a job means by this name, in their order."""
+def kernels_of(name: str) -> list:
+    """Each that a job means by this name, in their order."""
     from psboost.kernels.compile import Kernel
 
     module, _, one = name.partition(".")
     imported = import_module(f"psboost.kernels.{module}")
     return [
-        (name, held) for name, held in vars(imported).items()
+        held for name, held in vars(imported).items()
         if isinstance(held, Kernel) and held.py_func.__module__ == imported.__name__
         and (name == one if one else f"{module}.{name}" not in _NAMED)
     ]  # fmt: skip

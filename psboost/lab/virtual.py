@@ -27,8 +27,8 @@ from psboost.lab.events import Events
 from psboost.lab.hosts import Cluster
 from psboost.lab.links import Links
 from psboost.lab.phases import COMMUNICATION, COMPUTATION, WAITING, HostTime
-from psboost.roles.cast import make_coordinator, make_role
-from psboost.roles.coordinator import Round, Training
+from psboost.roles.cast import make_role
+from psboost.roles.coordinator import Coordinator, Round, Training
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role
 from psboost.wire.codec import Envelope, Frames, decode, encode, new_run
@@ -56,7 +56,7 @@ def train_virtually(
             sent = sum(cost.ledger.bytes_sent for cost in costs.values())
             return on_round(replace(round_, bytes_sent=sent, seconds=slowest(cost.seconds for cost in costs.values())))
 
-    coordinator = make_coordinator(job, run.stage_of(COORDINATOR, costs[COORDINATOR].stopwatch), with_costs, bin_mapper)
+    coordinator = Coordinator(job, run.stage_of(COORDINATOR, costs[COORDINATOR].stopwatch), with_costs, bin_mapper)
     others = [
         make_role(name, job, source, eval_sources, stage=run.stage_of(name, costs[name].stopwatch))
         for name in (*job.servers, *job.workers)

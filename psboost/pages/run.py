@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from psboost.cluster.costs import WHOLE
 from psboost.errors import ParameterError
 from psboost.files import replaced
 from psboost.pages.charts import Look, Span, line_chart, timeline
@@ -15,7 +16,6 @@ from psboost.progress import human_bytes
 from psboost.roles.role import COORDINATOR
 
 MOST_TRACKS = 20  # roles in a timeline
-_WHOLE = ("train", "tree")  # these hold other stages
 _LOOKS: dict[str, Look] = {
     "read": ("var(--c7)", 0.35), "sketch": ("var(--c1)", 0.45), "bin": ("var(--c0)", 0.4), "deal": ("var(--c7)", 0.6),
     "gradients": ("var(--c6)", 1), "build": ("var(--c0)", 1), "encode": ("var(--c2)", 1), "merge": ("var(--c3)", 1),
@@ -121,7 +121,7 @@ def _when(report: Mapping) -> Markup:
     kept = _kept_tracks(roles)
     spans = {role: {int(tree): of for tree, of in report["timeline"]["spans"][role].items()} for role in kept}
     rows: dict[str, list[Span]] = {
-        role: [span for one in of.values() for span in one if span[0] not in _WHOLE] for role, of in spans.items()
+        role: [span for one in of.values() for span in one if span[0] not in WHOLE] for role, of in spans.items()
     }
     stages = dict.fromkeys(stage for of in rows.values() for stage, _, _ in of)
     looks = {stage: look for stage, look in _LOOKS.items() if stage in stages}

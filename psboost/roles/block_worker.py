@@ -65,7 +65,8 @@ class BlockWorker(Worker):
             self.send(server, PushSketches(tree=tree, sketches=arrays))
         del sketches
         shared = yield from self.gather(ShareCutPoints, self._ranges_of_servers, tree=tree)
-        return CutPoints.join([CutPoints.from_arrays(message.cut_points) for message in shared])
+        sent = zip(self._ranges_of_servers, shared, strict=True)
+        return CutPoints.join([self.read(server, CutPoints.from_arrays, message.cut_points) for server, message in sent])
 
     def _use_cut_points(self, columns, cut_points):
         super()._use_cut_points(columns, cut_points)
@@ -94,7 +95,8 @@ class BlockWorker(Worker):
     def _descend(self, positions, splits):
         if self._job.merges:
             n_flags = self._living.n_flags(self._n_open, self._range_offsets)
-            flags = [unpack_living(packed, n) for packed, n in zip(splits.living, n_flags, strict=True)]
+            living = zip(splits.living, n_flags, strict=True)
+            flags = [self.read(COORDINATOR, unpack_living, packed, n) for packed, n in living]
             self._living = self._living.of_children(positions, flags, self._range_offsets)
             return
         for part in self._parts:

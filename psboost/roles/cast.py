@@ -2,24 +2,12 @@
 
 from collections.abc import Callable
 
-from psboost.data.bin_mapper import BinMapper
 from psboost.data.source import Source
 from psboost.roles.block_worker import BlockWorker
-from psboost.roles.coordinator import Coordinator, Round
 from psboost.roles.job import Job
 from psboost.roles.ring_worker import RingWorker
 from psboost.roles.role import Role, Stage
 from psboost.roles.server import Server
-
-
-def make_coordinator(
-    job: Job,
-    stage: Stage | None = None,
-    on_round: Callable[[Round], bool | None] | None = None,
-    bin_mapper: BinMapper | None = None,
-) -> Coordinator:
-    """The role that a training starts with; arguments as Coordinator takes them."""
-    return Coordinator(job, stage, on_round, bin_mapper)
 
 
 def make_role(

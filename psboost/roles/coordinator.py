@@ -123,7 +123,10 @@ class Coordinator(Role):
             self._use_cut_points(dealing.cut_points)
             return
         shared = yield from self.gather(ShareCutPoints, job.owners, tree=tree)
-        points = [CutPoints.from_arrays(message.cut_points) for message in shared]
+        points = [
+            self.read(owner, CutPoints.from_arrays, message.cut_points)
+            for owner, message in zip(job.owners, shared, strict=True)
+        ]
         self._sketch_bytes = sum((SketchBytes(*message.sketch_bytes) for message in shared), self._sketch_bytes)
         self._n_sketchings += 1
         if job.merges:

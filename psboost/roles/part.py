@@ -65,4 +65,4 @@ class Part:
     def clear_bits(self, splits: AnySplits, rows: slice, members: Members, bits: np.ndarray) -> None:
         """Clears the bits of `rows` that leave by those of the splits that are by its own features (Block.clear_bits)."""
         if not self.block.clear_bits(splits.fields, self._shard, self.begin, rows, members, bits):
-            raise ProtocolError("splits by bins that their features do not have")
+            raise ProtocolError("the coordinator sends splits by bins that their features do not have")

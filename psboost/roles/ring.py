@@ -48,10 +48,7 @@ class Ring:
         return self._at(-1)
 
     def _read(self, message: ReduceHistograms | ShareHistograms, n_nodes: int, chunk: int) -> Chunk:
-        try:
-            return read_chunk(message.form, message.arrays, n_nodes, self.n_bins[chunk])
-        except ProtocolError as error:
-            raise ProtocolError(f"{self.role.name}, from {self._before}: {error}") from error
+        return self.role.read(self._before, read_chunk, message.form, message.arrays, n_nodes, self.n_bins[chunk])
 
     def _add_totals(self, received: np.ndarray, own: np.ndarray) -> np.ndarray:
         if received.dtype != own.dtype or received.shape != own.shape:

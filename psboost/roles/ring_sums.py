@@ -62,7 +62,7 @@ class SparseSums:
 
     def __init__(self, edges: list[int]):
         self._edges = edges
-        self._accs: dict[int, np.ndarray] = {}
+        self._accs: dict[tuple[int, int], np.ndarray] = {}
 
     def start(self, own: Histograms, side_by_side: Callable) -> None:
         """A level begins, with the own sums of its nodes."""
@@ -82,9 +82,9 @@ class SparseSums:
 
     def acc(self, node: int, begin: int, end: int) -> np.ndarray:
         """int64: pairs of sums of bins begin .. end, until the next node's, in order of nodes."""
-        if begin not in self._accs:
-            self._accs[begin] = np.empty(2 * (end - begin), np.int64)
-        acc = self._accs[begin]
+        if (begin, end) not in self._accs:
+            self._accs[begin, end] = np.empty(2 * (end - begin), np.int64)
+        acc = self._accs[begin, end]
         if node == 0:
             acc.fill(0)
         for chunk, low, high, at in self._pieces(begin, end):

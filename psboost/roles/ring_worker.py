@@ -58,7 +58,10 @@ class RingWorker(Worker):
         del sketches
         pushed = yield from self.gather(PushSketches, others, tree=tree)
         with self.stage("sketch"):
-            received = [Sketches.from_arrays(message.sketches, own.n_features) for message in pushed]
+            received = [
+                self.read(worker, Sketches.from_arrays, message.sketches, own.n_features)
+                for worker, message in zip(others, pushed, strict=True)
+            ]
             received.insert(self._r, own)
             cut_points = self._cut(Sketches.merge(received))
         arrays = cut_points.to_arrays()
@@ -67,7 +70,8 @@ class RingWorker(Worker):
         taken = sum((SketchBytes.of(message.sketches) for message in pushed), SketchBytes())
         self.send(COORDINATOR, ShareCutPoints(tree=tree, cut_points=arrays, sketch_bytes=astuple(taken)))
         shared = yield from self.gather(ShareCutPoints, others, tree=tree)
-        parts = [CutPoints.from_arrays(message.cut_points) for message in shared]
+        by_worker = zip(others, shared, strict=True)
+        parts = [self.read(worker, CutPoints.from_arrays, message.cut_points) for worker, message in by_worker]
         parts.insert(self._r, cut_points)
         return CutPoints.join(parts)
 

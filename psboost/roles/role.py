@@ -23,7 +23,7 @@ def server_name(server: int) -> str:
 
 
 class Role:
-    """A state machine without I/O: `start` once, then `handle` for each message, until `done`.
+    """A state machine, which knows no sockets: `start` once, then `handle` for each message, until `done`.
 
     A message that comes early waits; one that comes twice, or after its step, is dropped: each kind's steps
     (Message.step) only go up, so a step that was gathered is past. Subclasses write `run`, a generator that gathers and
@@ -66,6 +66,13 @@ class Role:
             self._outbox.append((receiver, message))
         else:
             self._post(receiver, message)
+
+    def read(self, sender: str, decode: Callable[..., Any], *held: Any) -> Any:
+        """What `decode` makes of what a message of `sender` held. A ProtocolError names both ends."""
+        try:
+            return decode(*held)
+        except ProtocolError as error:
+            raise ProtocolError(f"{self.name}, from {sender}: {error}") from error
 
     def gather(
         self, kind: type[Message], senders: Iterable[str], *, tree: int = -1, level: int = -1, hop: int | None = None,
@@ -113,7 +120,7 @@ class Role:
             raise ProtocolError(f"{self.name}: {_spelled(key)} from {min(held.keys() - senders)}, not expected")
         if self._make is not None:
             for sender in held.keys() - self._made.keys():
-                self._made[sender] = self._make(sender, held[sender])
+                self._made[sender] = self.read(sender, self._make, sender, held[sender])
         if len(held) < len(senders):
             return None
         self._gathered[key[0]] = key[1]

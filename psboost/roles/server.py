@@ -57,12 +57,12 @@ class Server(Role):
         [self._deal] = yield from self.gather(DealRanges, [COORDINATOR])
         deal = self._deal
         job = self._job = self._job.with_rules(zeros.RULES[deal.zero_rule], deal.grad_bits)
-        self._ids = unpack_integers(deal.features, int(deal.range_offsets[-1]))
+        self._ids = self.read(COORDINATOR, unpack_integers, deal.features, int(deal.range_offsets[-1]))
         self._range_offsets = deal.range_offsets
         self._n_rows = deal.n_rows
         self._bounds = job.loss.bounds(deal.max_weight, deal.max_label)
         if deal.cut_points:
-            self._use_cut_points(CutPoints.from_arrays(deal.cut_points))
+            self._use_cut_points(self.read(COORDINATOR, CutPoints.from_arrays, deal.cut_points))
         else:
             yield from self._find_cut_points()
 
@@ -73,11 +73,14 @@ class Server(Role):
         for i, c in enumerate(self._shards):
             workers = job.workers_of_features(c)
             ranges = self._ranges_of[workers[0]]
-            sent = [split_by_range(message.sketches, len(ranges)) for message in pushed[i :: len(self._shards)]]
+            sent = [
+                self.read(worker, split_by_range, message.sketches, len(ranges))
+                for worker, message in zip(workers, pushed[i :: len(self._shards)], strict=True)
+            ]
             taken = sum((SketchBytes.of(*of_ranges) for of_ranges in sent), taken)
             with self.stage("sketch"):
                 cut_points = CutPoints.join(
-                    [self._cut(k, of_range) for k, of_range in zip(ranges, zip(*sent, strict=True), strict=True)]
+                    [self._cut(k, workers, of_range) for k, of_range in zip(ranges, zip(*sent, strict=True), strict=True)]
                 )
             by_shard.append(cut_points)
             for worker in workers:
@@ -87,10 +90,11 @@ class Server(Role):
         self.send(COORDINATOR, share)
         self._use_cut_points(cut_points)
 
-    def _cut(self, k: int, sent: Sequence[tuple[np.ndarray, ...]]) -> CutPoints:
-        """Cut points of range k, from the sketches of its features that were sent."""
+    def _cut(self, k: int, workers: list[str], sent: Sequence[tuple[np.ndarray, ...]]) -> CutPoints:
+        """Cut points of range k, from the sketches of its features that these workers sent."""
         job, n_features = self._job, int(self._range_offsets[k + 1] - self._range_offsets[k])
-        merged = Sketches.merge([Sketches.from_arrays(arrays, n_features) for arrays in sent])
+        by_worker = zip(workers, sent, strict=True)
+        merged = Sketches.merge([self.read(one, Sketches.from_arrays, arrays, n_features) for one, arrays in by_worker])
         return merged.cut_points(max_bin=job.parameters.max_bin, zero_as_missing=job.zero_as_missing)
 
     def _use_cut_points(self, cut_points: CutPoints) -> None:
@@ -122,7 +126,7 @@ class Server(Role):
                 return
             [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
             fields = splits.fields
-            positions, _ = frontier.positions(fields)
+            positions, _ = self.read(COORDINATOR, frontier.positions, fields)
             if len(fields) == 0:
                 return
             self._finder.apply(positions, fields[:, BUILD_LEFT])
@@ -159,9 +163,9 @@ class Server(Role):
             ]
         totals, shape = message.totals, (n_nodes, len(Total._fields))
         if totals.dtype != np.int64 or totals.shape != shape:
-            raise ProtocolError(f"{worker} sends totals of {totals.dtype}{totals.shape}, expected int64{shape}")
+            raise ProtocolError(f"totals of {totals.dtype}{totals.shape}, expected int64{shape}")
         if any(histograms.n_nodes != n_nodes for _, histograms in parts):
-            raise ProtocolError(f"{worker} sends histograms of another number of nodes than {n_nodes}")
+            raise ProtocolError(f"histograms of another number of nodes than {n_nodes}")
         return parts, totals
 
     def _decode_range(

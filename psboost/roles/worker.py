@@ -72,7 +72,7 @@ class Worker(Role):
         self._describe()
         [deal] = yield from self.gather(DealFeatures, [COORDINATOR])
         job = self._job = self._job.with_rules(zeros.RULES[deal.zero_rule], deal.grad_bits)
-        self._ids = unpack_integers(deal.features, int(deal.range_offsets[-1]))
+        self._ids = self.read(COORDINATOR, unpack_integers, deal.features, int(deal.range_offsets[-1]))
         self._ranges = self._ranges_of_threads(deal.range_offsets.tolist())
         with self.stage("read"):
             shard = self._read(deal)
@@ -81,7 +81,7 @@ class Worker(Role):
         if job.parameters.sketch_every:
             columns = self._columns = self._in_order(columns)
         if deal.cut_points:
-            cut_points = CutPoints.from_arrays(deal.cut_points)
+            cut_points = self.read(COORDINATOR, CutPoints.from_arrays, deal.cut_points)
         else:
             cut_points = yield from self._find_cut_points(columns, shard.whole_weights)
         self._use_cut_points(columns, cut_points)
@@ -268,7 +268,7 @@ class Worker(Role):
         while True:
             splits = yield from self._find_splits(tree, level, frontier, built)
             fields = splits.fields
-            positions, of_children = frontier.positions(fields)
+            positions, of_children = self.read(COORDINATOR, frontier.positions, fields)
             if len(fields) == 0:
                 break
             bits, make = yield from self._route(tree, level, splits)
@@ -315,8 +315,8 @@ class Worker(Role):
         senders = [peer for c, peer in self._peers.items() if c in owners]
         pushed = yield from self.gather(PushBitvectors, senders, tree=tree, level=level)
         with self.stage("route"):
-            for message in pushed:
-                bits &= unpack_bitvector(message.form, message.bits, self._n_rows)
+            for sender, message in zip(senders, pushed, strict=True):
+                bits &= self.read(sender, unpack_bitvector, message.form, message.bits, self._n_rows)
         return bits, None
 
     def _bits(self, splits: AnySplits) -> tuple[np.ndarray, Callable[[slice, Members], None]]:

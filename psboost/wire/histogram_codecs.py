@@ -9,9 +9,8 @@ from psboost.boosting.histogram import Entries, Histograms, Spare
 from psboost.errors import ParameterError, ProtocolError
 from psboost.kernels import histogram_streams
 from psboost.kernels import packing as kernels
+from psboost.wire.chunks import EXACT
 from psboost.wire.streams import StreamReader, contiguous
-
-_EXACT = 2**53  # float64 holds every integer up to here
 
 
 class Packer:
@@ -55,7 +54,9 @@ def encode_histograms(
     "packed": one array of bytes. "csr": sparse matrices (the paper, section 3), sums as float64; a
     ParameterError if a sum is above 2^53.
     """
-    encode, _ = _find(codec)
+    if codec not in _CODECS:
+        raise ParameterError(f"unknown histogram codec {codec!r}; use one of: {', '.join(_CODECS)}")
+    encode, _ = _CODECS[codec]
     offsets, bins = contiguous(histograms.offsets, np.int64), contiguous(histograms.bins, np.int32)
     grads, hesses = contiguous(histograms.grads, np.int64), contiguous(histograms.hesses, np.int64)
     if (offsets[0], offsets[-1]) != (0, len(bins)) or not len(grads) == len(hesses) == len(bins):
@@ -71,7 +72,9 @@ def decode_histograms(
     entries  behind which they are written, in the same arrays: their offsets count from the first of all; None: they have
              arrays of their own
     """
-    _, decode = _find(codec)
+    if codec not in _CODECS:
+        raise ProtocolError(f"unknown histogram codec {codec!r:.20}")
+    _, decode = _CODECS[codec]
     return decode(arrays, bin_offsets, Entries() if entries is None else entries)
 
 
@@ -82,12 +85,6 @@ def _check(histograms: Histograms, bin_offsets: np.ndarray) -> None:
         raise ValueError(f"bins {bins.min()} .. {bins.max()} leave the range 0 .. {n_bins}")
     if len(bins) and int(histograms.hesses.min()) <= 0:
         raise ValueError("every sum_hess must be above 0")
-
-
-def _find(codec: str) -> tuple:
-    if codec not in _CODECS:
-        raise ParameterError(f"unknown histogram codec {codec!r}; use one of: {', '.join(_CODECS)}")
-    return _CODECS[codec]
 
 
 def _encode_packed(histograms: Histograms, bin_offsets: np.ndarray, packer: Packer, level: int) -> tuple[np.ndarray, ...]:
@@ -139,7 +136,7 @@ def _encode_csr(histograms: Histograms, bin_offsets: np.ndarray, packer: Packer,
     n_entries = len(histograms.bins)
     values = np.empty((n_entries, 2), np.float64)
     for column, sums in enumerate((histograms.grads, histograms.hesses)):
-        if n_entries and (int(sums.min()) < -_EXACT or int(sums.max()) > _EXACT):
+        if n_entries and (int(sums.min()) < -EXACT or int(sums.max()) > EXACT):
             raise ParameterError("a sum above 2^53 does not fit the histogram codec 'csr'; use 'packed'")
         values[:, column] = sums
     node_rows = np.empty(histograms.n_nodes + 1, np.int32)
@@ -166,7 +163,7 @@ def _decode_csr(arrays: tuple[np.ndarray, ...], bin_offsets: np.ndarray, entries
     ):
         shapes = ", ".join(f"{array.dtype}{array.shape}" for array in arrays)
         raise ProtocolError(f"csr histograms: arrays that do not fit each other: {shapes}")
-    whole = np.all(np.abs(values) <= _EXACT) and np.all(values == np.rint(values))
+    whole = np.all(np.abs(values) <= EXACT) and np.all(values == np.rint(values))
     if not whole or not np.all(values[:, 1] > 0):
         raise ProtocolError("csr histograms: a sum that is not a whole number up to 2^53, or a sum_hess of 0")
     offsets, bins = np.empty(len(node_rows), np.int64), np.empty(n_entries, np.int32)

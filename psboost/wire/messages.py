@@ -37,13 +37,16 @@ class Message:
         own = vars(self)
         own.update(self.defaults)
         own.update(values)
-        if own.keys() != self.types.keys():
-            raise TypeError(f"{type(self).__name__}: no {', '.join(own.keys() ^ self.types.keys())}")
+        if missing := self.types.keys() - own.keys():
+            raise TypeError(f"{type(self).__name__} without {', '.join(missing)}")
+        if unknown := own.keys() - self.types.keys():
+            raise TypeError(f"{type(self).__name__} has no {', '.join(unknown)}")
 
     def __setattr__(self, name: str, value: Any):
         raise AttributeError(f"{type(self).__name__}.{name}: a message never changes")
 
     def __eq__(self, other: object) -> bool:
+        """For messages without arrays."""
         return type(self) is type(other) and vars(self) == vars(other)
 
     def __repr__(self) -> str:
@@ -260,8 +263,9 @@ class ProposeSplits(Message):
 
     One entry for each open node, in order of node number: `gains` (float64; -inf: no split) and `fields` (int64, n x 9):
     feature (user number), feature shard, the feature's number in it, bin (in the feature), default_left, sum_grad and
-    sum_hess of the left child, and of the node (kernels/splits.py). `living` holds, for each range of the sender, one packed
-    bit for each feature that lived in the node's parent (wire/packing.py, pack_living): 1 if it lives on in the node.
+    sum_hess of the left child, and of the node (kernels/splits.py). `living` holds, for each range of a server, one packed
+    bit for each feature that lived in the node's parent (wire/packing.py, pack_living): 1 if it lives on in the node. None
+    from workers, and none of the last level.
     """
 
     gains: np.ndarray

@@ -321,7 +321,7 @@ def test_every_kernel_is_of_a_job():
     named = {name for names in prepare.JOBS.values() for name in names}
     assert with_kernels == {name for name in named if "." not in name}
     assert all(len(prepare.kernels_of(name)) == 1 for name in named if "." in name)
-    declared = [variant for name in named for _, kernel in prepare.kernels_of(name) for variant in kernel._variants]
+    declared = [variant for name in named for kernel in prepare.kernels_of(name) for variant in kernel._variants]
     assert set().union(*declared) == set(prepare.SELDOM)
 
 
@@ -338,7 +338,7 @@ psboost.train({{}}, X, X.sum(1) > 3, mode={mode!r}, grid={grid}, transport="memo
 heavy = [module for module in ("scipy.linalg", "numba.np.linalg", "numba.np.arraymath") if module in sys.modules]
 jobs = kernel_jobs({mode!r}, {grid})
 others = {{module for modules in JOBS.values() for module in modules}} - {{module for job in jobs for module in JOBS[job]}}
-print(heavy, [(module, name) for module in others for name, kernel in kernels_of(module) if kernel.n_ready])
+print(heavy, [(module, kernel.__name__) for module in others for kernel in kernels_of(module) if kernel.n_ready])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "[] []\n", done.stdout + done.stderr

@@ -523,7 +523,7 @@ def test_a_server_refuses_a_child_larger_than_its_parent():
     ],
 )  # fmt: skip
 def test_a_server_refuses_other_nodes_than_are_built(wrong):
-    with pytest.raises(ProtocolError, match="worker 1,0 sends"):
+    with pytest.raises(ProtocolError, match="server 0, from worker 1,0: "):
         server_2x2().handle("worker 1,0", wrong)
 
 

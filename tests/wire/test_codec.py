@@ -101,7 +101,7 @@ def test_a_message_has_its_fields_and_never_changes():
     assert repr(message) == "PushMargins(tree=-1, level=3, margins=array([0., 0.]))"
     with pytest.raises(AttributeError, match="PushMargins.level: a message never changes"):
         message.level = 4
-    with pytest.raises(TypeError, match="PushMargins: no margins"):
+    with pytest.raises(TypeError, match="PushMargins without margins"):
         PushMargins(level=3)
     with pytest.raises(TypeError, match="Beat: no bytes"):
         Beat(bytes=3)
