@@ -103,7 +103,7 @@ def test_a_message_has_its_fields_and_never_changes():
         message.level = 4
     with pytest.raises(TypeError, match="PushMargins without margins"):
         PushMargins(level=3)
-    with pytest.raises(TypeError, match="Beat: no bytes"):
+    with pytest.raises(TypeError, match="Beat has no bytes"):
         Beat(bytes=3)
 
 
