@@ -23,6 +23,9 @@ ALIASES = {
 _SEED = "the seed is an argument: psboost.train(..., seed=), or --seed"
 _ROUNDS = "the number of rounds is an argument: psboost.train(..., num_boost_round=), or --num-boost-round"
 _PARALLEL = "the number of threads is an argument: psboost.train(..., threads=), or --threads"
+_QUIET = "psboost.train says nothing but that it compiles: pass callbacks=; on the command line there is --quiet"
+_ALL_FEATURES = "every tree is grown on all features; leave it out"
+_LEVELS = "trees grow level by level, by max_depth and gamma; leave it out"
 # Parameters of XGBoost that people bring along: why there is no such parameter here.
 NOT_HERE = {
     "seed": _SEED,
@@ -34,9 +37,24 @@ NOT_HERE = {
     "tree_method": "psboost always grows by histogram (XGBoost's tree_method='hist'); leave it out",
     "booster": "psboost always grows trees (XGBoost's booster='gbtree'); leave it out",
     "device": "psboost runs on CPUs only; leave it out",
-    "verbosity": "psboost.train says nothing but that it compiles: pass callbacks=; on the command line there is --quiet",
+    "verbosity": _QUIET,
+    "verbose": _QUIET,
+    "silent": _QUIET,
     "subsample": "every tree is grown on all rows; leave it out",
-    "colsample_bytree": "every tree is grown on all features; leave it out",
+    "colsample_bytree": _ALL_FEATURES,
+    "colsample_bylevel": _ALL_FEATURES,
+    "colsample_bynode": _ALL_FEATURES,
+    "grow_policy": _LEVELS,
+    "max_leaves": _LEVELS,
+    "num_leaves": _LEVELS,
+    "lambda_l1": "that is LightGBM's name: here, as in XGBoost, reg_alpha",
+    "lambda_l2": "that is LightGBM's name: here, as in XGBoost, reg_lambda",
+    "num_class": "several classes are not here: train one model against the others for each",
+    "enable_categorical": "categorical splits are not here: make a column of each category",
+    "monotone_constraints": "splits are not constrained; leave it out",
+    "interaction_constraints": "splits are not constrained; leave it out",
+    "num_parallel_tree": "each round grows one tree; leave it out",
+    "validate_parameters": "parameters always are; leave it out",
     "scale_pos_weight": "give sample_weight= to psboost.train, or weights in an .npz",
     "max_delta_step": "leaf values are not bounded; leave it out",
     "early_stopping_rounds": "a callback that returns True ends the training",
