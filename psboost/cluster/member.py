@@ -93,8 +93,8 @@ def _await_assignment(
         listener.check()
         if time.monotonic() > say_at and not listener.has_heard(COORDINATOR):
             log.warning(
-                "psboost: %s waits for a coordinator at %s, where none answers, or one of another version of psboost, which "
-                "says so", endpoint.name, rendezvous,
+                "psboost: %s waits for a coordinator at %s, where none answers; if one is there, it says of which other "
+                "version it is", endpoint.name, rendezvous,
             )  # fmt: skip
             say_at = math.inf
 

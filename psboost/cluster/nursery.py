@@ -53,10 +53,7 @@ def run_members(processes: list[Members], play: Play, *, watched: bool) -> int:
             signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # no handler may run in the child before its try
             pid = os.fork()
             if pid == 0:
-                os.close(kept_open)
-                if not watched:  # else the coordinator ends them, and says why
-                    _end_when_closed(alive_as_long)
-                _become(members, play, watched)
+                _become(members, play, watched, alive_as_long, kept_open)
             alive[pid] = members
             signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         while alive:
@@ -85,10 +82,13 @@ def _end_when_closed(pipe: int) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _become(members: Members, play: Play, watched: bool) -> None:
+def _become(members: Members, play: Play, watched: bool, alive_as_long: int, kept_open: int) -> None:
     """The rest of a process's life; does not return."""
     code = 1
     try:
+        os.close(kept_open)
+        if not watched:  # else the coordinator ends it, and says why
+            _end_when_closed(alive_as_long)
         if watched:
             nowhere = os.open(os.devnull, os.O_RDWR)
             os.dup2(nowhere, 0)

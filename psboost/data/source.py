@@ -111,7 +111,7 @@ class Source(ABC):
     def _in_parts(self, function: Callable[[int, Iterator], Any], spans: list, side_by_side: SideBySide, read=None) -> list:
         """function(i, pieces of the i-th span) of each span, as `read` gives them, by default `_cells`. If one raises, those
         behind it end with their pieces at hand; what the first of all that do raises is raised."""
-        raised: list[BaseException | None] = [None] * len(spans)
+        raised: list[Exception | None] = [None] * len(spans)
         stopped = Event()
 
         def goes_on(i: int) -> bool:
@@ -120,8 +120,11 @@ class Source(ABC):
         def work(i: int, span: tuple[int, int]):
             try:
                 return function(i, takewhile(lambda _: goes_on(i), (read or self._cells)(span)))
-            except BaseException as error:  # also of who had to do without its pieces
+            except Exception as error:  # also of who had to do without its pieces
                 raised[i] = error
+            except BaseException:
+                stopped.set()
+                raise
 
         try:
             results = list(side_by_side(work, range(len(spans)), spans))
