@@ -43,7 +43,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit code. Errors that psboost raises on purpose go to stderr as one line."""
-    args = _parser().parse_args(arguments)
+    args, unknown = _parser().parse_known_args(arguments)
+    if unknown:
+        args.refuse(unknown)
     return _exit_code_of(args.command, lambda: args.action(args), _complain)
 
 
@@ -93,7 +95,15 @@ def _parser() -> argparse.ArgumentParser:
         made = commands.add_parser(
             name, help=text, description=text, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter
         )
-        made.set_defaults(action=action)
+
+        def refuse(unknown: list[str]) -> None:
+            from psboost.settings import nearest
+
+            flags = [flag for known in made._actions for flag in known.option_strings]
+            hint = nearest(unknown[0], flags, lists=False) if unknown[0].startswith("--") else ""
+            made.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+
+        made.set_defaults(action=action, refuse=refuse)
         return made
 
     parser = argparse.ArgumentParser(

@@ -285,9 +285,10 @@ def _unknown(cls: type, key: object, keys: Iterable[str], where: object) -> str:
     return f"unknown {what} {key!r} in {where}{nearest(str(key), known)}"
 
 
-def nearest(name: str, known: list[str]) -> str:
-    """The end of a message about an unknown name: which one was probably meant."""
+def nearest(name: str, known: list[str], *, lists: bool = True) -> str:
+    """The end of a message about an unknown name: which one was probably meant; else, if it `lists` them, all there are."""
     import difflib
 
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {near[0]}?" if near else "; known are " + ", ".join(sorted(known))
+    if near := difflib.get_close_matches(name, known, n=1, cutoff=0.5):
+        return f"; did you mean {near[0]}?"
+    return "; known are " + ", ".join(sorted(known)) if lists else ""
