@@ -108,7 +108,7 @@ class TrainConfig:
     report_html: Path | None = define(
         None, File(), "where to write a page that shows the run: one HTML file", optional="nowhere"
     )
-    quiet: bool = define(False, Bool(), "print nothing but errors")
+    quiet: bool = define(False, Bool(), "print nothing but errors; a coordinator: and where to join")
     parameters: Parameters = field(default_factory=Parameters)
     cluster: Cluster | None = None  # transport virtual only
 

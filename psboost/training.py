@@ -57,9 +57,9 @@ def train(
 
     params           XGBoost's names (config.Parameters); an unknown one is a ParameterError. zero_as_missing: True
                      (zeros, stored or not, are missing), False (they are values) or "unstored" (stored ones are values);
-                     default: False for a numpy array; else True if X stores no zero, and "unstored" if it does
-    X                numpy array (n_rows, n_features), any scipy sparse matrix or array, or the path of a file
-                     (svmlight, also .gz and .bz2, or .npz)
+                     default: False for dense X; else True if X stores no zero, and "unstored" if it does
+    X                numpy array (n_rows, n_features), any scipy sparse matrix or array, a data frame (sparse if all its
+                     columns are), or the path of a file (svmlight, also .gz and .bz2, or .npz)
     y                labels (n_rows); None for a file that holds them
     mode             "block"; or, with rows alone distributed, on a grid (R, 1) and without servers: "allreduce" (dense
                      histograms are summed in a ring, XGBoost's way), "reduce-scatter" (each worker sums and searches a range
@@ -67,13 +67,14 @@ def train(
     grid             (row shards, feature shards): one worker for each block
     servers          servers that merge histograms; none with one row shard, or in modes other than "block"
     threads          of each worker; by default this machine's cores, shared among the workers
-    transport        "memory" (one thread runs all roles: the default for one worker), "inproc" (roles are threads: the
-                     default for several), "tcp" or "ipc" (processes on this machine), or "virtual" (one thread runs all
-                     roles on a cluster that is not there; seconds are those of its clock, and report["virtual"] is
-                     VirtualRun.report)
+    transport        "memory" (one thread runs all roles, beside the workers' own `threads`: the default for one worker),
+                     "inproc" (roles are threads: the default for several), "tcp" or "ipc" (processes on this machine), or
+                     "virtual" (one thread runs all roles on a cluster that is not there; seconds are those of its clock,
+                     and report["virtual"] is VirtualRun.report)
     cluster          a psboost.lab.Cluster, for transport "virtual"
     evals            (X, y, name) triples, or (path, name) pairs: metrics after each round
-    seed             of the rounding of gradients; the model is the same for every grid, server count and transport
+    seed             of the rounding of gradients; from the same cut points, the model is the same for every grid, server
+                     count and transport
     sample_weight    float (n_rows), >= 0
     bin_mapper       the cut points of an earlier training (Forest.bin_mapper, or the file it was saved to), and its
                      rule for zeros unless params has one

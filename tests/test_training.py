@@ -447,7 +447,15 @@ def test_a_data_frame_brings_its_columns_names(tmp_path):
     frame = pandas.DataFrame(X, columns=LETTERS)
     forest, plain = train(frame, y, evals=[(frame, y, "e")]), train(X, y)
     assert forest.feature_names == tuple(LETTERS) and plain.feature_names is None
-    assert train(pandas.DataFrame(X), y).feature_names is None
+    for columns, names in (
+        (None, None), ([*"abcdefgg"], None), (range(8), None), ([*range(1, 9)], [*"12345678"]),
+        (["a", *range(7)], [*"a0123456"]),
+        (pandas.MultiIndex.from_product([[*"ab"], [1, 2, 3, 4]]), [f"{a} {n}" for a in "ab" for n in range(1, 5)]),
+    ):  # fmt: skip
+        held = pandas.DataFrame(X, columns=columns)
+        assert train(held, y).feature_names == (None if names is None else tuple(names))
+        if names is not None:
+            assert xgboost.DMatrix(held).feature_names == names
     assert forest.report["evaluation"] == train(X, y, evals=[(X, y, "e")]).report["evaluation"]
     forest.save_model(tmp_path / "m.json")
     for held in (forest, psboost.load_model(tmp_path / "m.json")):

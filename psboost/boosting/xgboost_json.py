@@ -87,9 +87,9 @@ def loads(data: bytes) -> Forest:
     try:
         root = json.loads(data)
     except (ValueError, RecursionError) as error:
-        is_binary = data[:1] != b"{" or data[1:2] not in b'"} \t\r\n'  # UBJSON begins so too
-        hint = "XGBoost's binary formats are not read, save as .json" if is_binary else "cut short?"
-        raise ModelError(f"not JSON ({error}); {hint}") from None
+        if data[:1] != b"{" or data[1:2] not in b'"} \t\r\n':  # UBJSON begins with { too
+            raise ModelError("not JSON: XGBoost's binary formats, UBJSON among them, are not read, save as .json") from None
+        raise ModelError(f"not JSON ({error}); cut short?") from None
     learner = _get(root, "learner", dict, "the file")
     param = _get(learner, "learner_model_param", dict, "learner")
     objective = _get(_get(learner, "objective", dict, "learner"), "name", str, "learner.objective")

@@ -264,9 +264,12 @@ def _as_numbers(data, objects: np.ndarray) -> np.ndarray:
 
 
 def _names_of(data) -> tuple[str, ...] | None:
-    """The columns' names, of a data frame that has different ones."""
-    names = tuple(getattr(data, "columns", ()))
-    return names if names and all(isinstance(name, str) for name in names) and len(set(names)) == len(names) else None
+    """The columns' names, as XGBoost spells them, of a data frame that has different ones and did not just number them."""
+    columns = getattr(data, "columns", ())
+    if hasattr(columns, "step") or not all(isinstance(name, str | int | float | tuple) for name in columns):
+        return None  # pandas.RangeIndex, and what is no data frame
+    names = tuple(" ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in columns)
+    return names if names and len(set(names)) == len(names) else None
 
 
 def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:

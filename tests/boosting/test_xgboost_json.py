@@ -245,7 +245,7 @@ def test_wrong_names_of_features_are_refused(names, message):
 def test_binary_models_are_called_that(tmp_path):
     xgboost = pytest.importorskip("xgboost")
     xgboost.train({}, xgboost.DMatrix(np.eye(2), [0, 1]), 1).save_model(tmp_path / "m.ubj")
-    with pytest.raises(ModelError, match="binary formats are not read, save as .json"):
+    with pytest.raises(ModelError, match="^not JSON: XGBoost's binary formats, UBJSON among them, are not read"):
         loads((tmp_path / "m.ubj").read_bytes())
     with pytest.raises(ModelError, match="m.ubj: models are written as JSON"):
         Forest([], "reg:squarederror", 0.0, 3, True).save_model(tmp_path / "m.ubj")
