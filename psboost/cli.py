@@ -34,7 +34,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command and exits the process with its code."""
     for name in ("stdout", "stderr"):  # which may be closed: what is written there is for nobody
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115
+            setattr(sys, name, open(os.devnull, "w", errors="replace"))  # noqa: SIM115
     try:
         sys.exit(run(arguments))
     except KeyboardInterrupt:  # before it has begun
@@ -193,6 +193,8 @@ def _train(args: argparse.Namespace) -> None:
         raise ParameterError(f"--transport {config.transport}: roles of other processes need tcp or ipc")
     if str(config.model) == "-":
         raise ParameterError("--model -: name a file, as a bin mapper is written beside it")
+    if config.model.suffix.lower() == ".ubj":
+        raise ParameterError(f"--model {config.model}: models are written as JSON: name it .json")
     mapper = _mapper_path(config.model)  # where one that was given is written again as it is
     read = [config.data, config.labels, *(path for _, path in config.evals), args.config or os.environ.get("PSBOOST_CONFIG")]
     if config.bin_mapper is None or mapper is None or os.path.realpath(config.bin_mapper) != os.path.realpath(mapper):
@@ -200,13 +202,15 @@ def _train(args: argparse.Namespace) -> None:
     _check_outputs([config.model, mapper, config.report, config.report_html], read)
 
     with _importing():
-        from psboost.data.source import check_file
+        from psboost.data.source import check_data_file, check_file
         from psboost.progress import Progress
         from psboost.training import prepare_kernels, train_files
 
     data = [config.data, *(path for _, path in config.evals)]
-    for path in filter(None, (*data, config.labels, config.bin_mapper)):
-        check_file(path)  # before anything is compiled
+    for path in data:  # before anything is compiled
+        check_data_file(path)
+    for path in filter(None, (config.labels, config.bin_mapper)):
+        check_file(path)
     texts = any(path.suffix != ".npz" for path in data)
     jobs = ["parse"] if texts else []
     prepare_kernels(config.transport, config.mode, config.grid, *jobs, quiet=config.quiet)
@@ -316,10 +320,13 @@ def _members(args: argparse.Namespace) -> int:
 
     link("train", "propose", "merge", "send", "sum in a ring")
 
+    def complain(role: str, what: object) -> None:
+        """Unless whoever watches says it: what the coordinator was told, and interrupts, which come to all."""
+        if not args.watched or not (what == "interrupted" or getattr(what, "is_told", False)):
+            _complain(role, what)
+
     def play(role: str, rank: int, neighbours) -> int:
         how = {"rendezvous": args.rendezvous, "rank": rank, "neighbours": neighbours}
-        # Who watches is told by the member, and says it once.
-        complain = (lambda *_: None) if args.watched else _complain
         return _exit_code_of(role, lambda: member.run_member(role, launch.make_member_role, **how), complain)
 
     servers = range(args.first_server, args.first_server + args.servers)
@@ -341,9 +348,9 @@ def _predict(args: argparse.Namespace) -> None:
     threads = None if args.threads is None else _whole("--threads", args.threads)
     with _importing():
         from psboost.boosting.forest import load_model
-        from psboost.data.source import check_file
+        from psboost.data.source import check_data_file
 
-    check_file(args.data)  # before anything is compiled
+    check_data_file(args.data)  # before anything is compiled
     forest = load_model(args.model)
     if args.zero_as_missing is not None:
         from psboost.data.zeros import RULES

@@ -7,9 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+_OPEN = "/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/"
+
 
 def is_replaced(path: str | os.PathLike[str]) -> bool:
-    """Whether `replaced` puts a new file in the place of what is there: not of a pipe or a device, which stays."""
+    """Whether `replaced` puts a new file in the place of what is there: not of a pipe or a device, or of a file that is open
+    and named by that, which stay."""
+    if os.path.abspath(path).startswith(_OPEN):
+        return False
     return not os.path.exists(path) or os.path.isfile(path)
 
 
@@ -21,7 +26,7 @@ def replaced(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]
     """
     how = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     if not is_replaced(path):
-        with open(path, mode, **how) as file:
+        with open(path, mode.replace("w", "a"), **how) as file:  # behind what others have written there
             yield file
         return
     path = Path(os.path.realpath(path))  # behind a link, what it points to

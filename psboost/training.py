@@ -19,7 +19,7 @@ from psboost.config import Parameters, TrainConfig, check_setting, checked_clust
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.matrix import MATRIX
-from psboost.data.source import PATHS, Source, check_file, open_source
+from psboost.data.source import PATHS, Source, check_data_file, open_source
 from psboost.errors import DataError, ParameterError
 from psboost.kernels.prepare import ANY, prepare
 from psboost.lab.hosts import Cluster
@@ -114,7 +114,7 @@ def train(
         mode=mode,
     )
     for path in filter(lambda data: isinstance(data, PATHS), (X, *(pair[0] for pair in eval_data))):
-        check_file(path)  # before anything is compiled
+        check_data_file(path)  # before anything is compiled
     prepare_kernels(transport, mode, grid)
     source = open_source(X, y, weights=sample_weight, zero_as_missing=job.zero_as_missing, **how)
     how["zero_as_missing"] = source.zero_as_missing
@@ -135,8 +135,9 @@ def train(
 
     shared = {"on_round": on_round if callbacks else None, "bin_mapper": bin_mapper}
     forest = _train(job, source, eval_sources, transport, cluster, in_processes, **shared)
-    if source.feature_names is not None and len(source.feature_names) == forest.n_features:
-        forest.feature_names = source.feature_names
+    names = source.feature_names or ()
+    if len(names) == len(set(names)) == forest.n_features:
+        forest.feature_names = names
     return forest
 
 

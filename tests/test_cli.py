@@ -14,6 +14,7 @@ import pytest
 
 import psboost
 from psboost.cli import run
+from psboost.errors import DataError
 from psboost.kernels import prepare
 from tests.cluster.command import environment, write_svmlight
 
@@ -138,11 +139,13 @@ def shell(command):
 def test_what_is_written_may_go_into_a_pipe(tmp_path):
     assert train("train.svm", "--model", "m.json", "--quiet") == 0
     assert run(["predict", "m.json", "train.svm", "--out", "p.txt"]) == 0
-    for out in (">(cat)", "/dev/stdout | cat", "-"):
+    for out in (">(cat)", "/dev/stdout | cat", "-", "/dev/stdout > q.txt; cat q.txt"):
         assert shell(f"$psboost predict m.json train.svm --out {out}") == (0, (tmp_path / "p.txt").read_text(), "")
     options = "--transport memory --num-boost-round 2 --quiet --model /dev/stdout"
     assert shell(f"$psboost train train.svm {options} | cat") == (0, (tmp_path / "m.json").read_text(), "")
-    assert {path.name for path in tmp_path.iterdir()} == {"train.svm", "m.json", "m.bins.npz", "p.txt"}
+    assert {path.name for path in tmp_path.iterdir()} == {"train.svm", "m.json", "m.bins.npz", "p.txt", "q.txt"}
+    added = "echo first > q.txt; $psboost predict m.json train.svm --out /dev/stdout >> q.txt; head -n 1 q.txt"
+    assert shell(added) == (0, "first\n", "")
 
 
 @pytest.mark.parametrize("stderr", ["2>/dev/full", "2>&-"])
@@ -165,7 +168,11 @@ def test_what_is_missing_is_noticed_before_anything_is_compiled(monkeypatch, cap
     for data, model in (("train.svm", "none.json"), ("none.svm", "train.svm")):
         code = run(["predict", model, data, "--out", "p.txt"])
         check_refused(tmp_path, capsys, code, "none", {"train.svm"})
-    assert train("train.svm", "--model", "-") == 2
+    for model in ("-", "m.UBJ"):
+        assert train("train.svm", "--model", model) == 2
+    (tmp_path / "x.parquet").touch()
+    with pytest.raises(DataError, match="files of this kind are not read"):
+        psboost.train({}, "x.parquet")
 
 
 def test_the_version_goes_to_stdout(capsys):

@@ -477,8 +477,13 @@ def test_data_frames_of_other_kinds(tmp_path):
     frame["n"] = pandas.array([1, None] * (len(y) // 2), dtype="Int64")
     frame["b"] = pandas.array([None, True] * (len(y) // 2), dtype="boolean")
     assert runs.model_text(train(frame, y)) == runs.model_text(train(frame.astype(float), y))
-    with pytest.raises(DataError, match="numbers in column 'g', 't'"):
-        train(frame.assign(g="x", t=pandas.Timestamp("2020-01-01")), y)
+    assert runs.model_text(train(frame.assign(a=frame["a"].astype(object)), y)) == runs.model_text(train(frame, y))
+    texts, time = ["x", "y"] * (len(y) // 2), pandas.Timestamp("2020-01-01")
+    for wrong in ({"g": texts}, {"g": pandas.Categorical(texts)}, {"g": time}, {"g": time - time}, {"g": 1j}):
+        with pytest.raises(DataError, match="X holds no numbers in column 'g': make numbers of them"):
+            train(frame.assign(o=frame["a"].astype(object), **wrong), y)
+    with pytest.raises(DataError, match="'g', 't'"):
+        train(frame.assign(g=texts, t=time), y)
 
     X, y = runs.sparse_data()
     frame = pandas.DataFrame.sparse.from_spmatrix(X, columns=LETTERS)
@@ -488,6 +493,21 @@ def test_data_frames_of_other_kinds(tmp_path):
         assert [tree.threshold.tolist() for tree in forest.trees] == [tree.threshold.tolist() for tree in expected.trees]
         np.testing.assert_array_equal(forest.predict(frame), expected.predict(X))
         np.testing.assert_array_equal(psboost.predict(forest, frame, grid=(2, 2)), expected.predict(X))
+
+
+def test_sparse_data_frames_of_several_kinds():
+    X, y = runs.sparse_data()
+    frame = pandas.DataFrame.sparse.from_spmatrix(X, columns=LETTERS)
+    bits = frame["a"].astype(pandas.SparseDtype(bool, False))
+    mixed = train(frame.assign(a=bits), y)
+    as_matrix = sparse.hstack([X[:, [0]] != 0, X[:, 1:]], format="csr")
+    assert mixed.zero_as_missing == train(as_matrix, y).zero_as_missing
+    np.testing.assert_array_equal(mixed.predict(frame.assign(a=bits)), train(as_matrix, y).predict(as_matrix))
+    for kind in (pandas.SparseDtype(np.float64, np.nan), pandas.SparseDtype(np.float64, 1.0)):  # which a matrix cannot be
+        other = frame.assign(**{name: frame[name].sparse.to_dense().astype(kind) for name in LETTERS})
+        assert train(other, y).zero_as_missing is False
+        np.testing.assert_array_equal(train(other, y).predict(other), train(X.toarray(), y).predict(X.toarray()))
+    assert train(frame[[]], y).n_features == 0
 
 
 @pytest.mark.parametrize("transport", ["memory", "ipc"])

@@ -194,7 +194,7 @@ class Forest:
         """Writes XGBoost's JSON to `path`, which at any time is the old file or the new one. ModelError."""
         from psboost.boosting.xgboost_json import dumps
 
-        if Path(path).suffix == ".ubj":
+        if Path(path).suffix.lower() == ".ubj":
             raise ModelError(f"{path}: models are written as JSON, which XGBoost does not look for there: name it .json")
         text = dumps(self)
         try:
@@ -217,7 +217,8 @@ class Forest:
         scorer = self._scorer(source.zero_as_missing)
 
         def margins(rows) -> np.ndarray:
-            self.check_columns(source, rows.n_features)
+            if source.width is None:
+                self.check_columns(source, rows.n_features)
             return scorer.margins(rows)
 
         if n_threads == 1:

@@ -116,9 +116,7 @@ def loads(data: bytes) -> Forest:
         n_features = _number(attributes.pop(WIDTH_KEY), int, WIDTH_KEY, "learner.attributes")
         numbers = _true_numbers(_get(learner, "feature_names", list, "learner"), width)
     else:
-        names = tuple(_get(learner, "feature_names", list, "learner", []))
-        if not all(isinstance(name, str) for name in names):
-            raise ModelError("learner.feature_names are not all text")
+        names = tuple(map(str, _get(learner, "feature_names", list, "learner", [])))
     rule = attributes.pop(ZERO_KEY, zeros.UNSTORED)
     if rule not in zeros.RULES:
         raise ModelError(f"learner.attributes: {ZERO_KEY} is {rule!r}, one of {', '.join(zeros.RULES)} is needed")
@@ -138,7 +136,7 @@ def loads(data: bytes) -> Forest:
         n_features=n_features,
         zero_as_missing=zeros.RULES[rule],
         attributes=attributes,
-        feature_names=names or None,
+        feature_names=names if len(names) == len(set(names)) == n_features > 0 else None,  # XGBoost takes any
     )
     forest.check()
     return forest

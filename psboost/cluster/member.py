@@ -77,6 +77,7 @@ def run_member(
             failure = error if isinstance(error, Exception) else ClusterError(f"{endpoint.name} was interrupted")
             endpoint.send(COORDINATOR, abort_message(failure))
             endpoint.close(linger=1.0)
+            error.is_told = True  # to the coordinator, which says it
             raise
 
 

@@ -234,42 +234,54 @@ def as_matrix(data) -> Any:
     try:
         if isinstance(data, np.ndarray) or scipy.sparse.issparse(data):
             matrix = data
-        elif hasattr(data, "sparse"):  # a data frame all columns of which are sparse
-            matrix = data.sparse.to_coo()
+        elif hasattr(data, "iloc") and data.ndim == 2:
+            matrix = _of_frame(data)
         else:
             matrix = np.asarray(data)
     except ValueError as error:
         raise DataError(f"X is not a matrix: {error}; give rows of equal length") from error
     _check_shape(data, matrix.shape)
-    if matrix.dtype == object:  # as of a data frame whose columns have different types
-        matrix = _as_numbers(data, matrix)
+    if matrix.dtype == object:
+        try:
+            matrix = matrix.astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise DataError(f"X holds objects that are not all numbers: {error}") from error
     _check_numbers(MATRIX, matrix.dtype)
     return np.asarray(matrix) if isinstance(matrix, np.ndarray) else matrix
 
 
-def _as_numbers(data, objects: np.ndarray) -> np.ndarray:
-    """float64: what the objects are that `data` holds, a data frame's NA as NaN. DataError names its columns that hold
-    others."""
+def _of_frame(frame) -> Any:
+    """What a data frame of pandas holds, NA as NaN: sparse, if all its columns are, and hold zeros where they store nothing.
+    DataError names the columns that hold no numbers."""
+    kinds = list(frame.dtypes)
+    wrong = [i for i, kind in enumerate(kinds) if kind.kind not in "biuf" and not _holds_numbers(frame.iloc[:, i])]
+    if wrong:
+        names = ", ".join(repr(frame.columns[i]) for i in wrong)
+        raise DataError(f"X holds no numbers in column {names:.200}: make numbers of them, or a column of each category")
+    if kinds and hasattr(frame, "sparse") and all(kind.fill_value == 0 for kind in kinds):
+        alike = frame if len(set(kinds)) == 1 else frame.astype(type(kinds[0])(np.float64, 0))
+        return alike.sparse.to_coo()
+    matrix = np.asarray(frame)
+    return frame.to_numpy(np.float64, na_value=np.nan) if matrix.dtype == object else matrix
+
+
+def _holds_numbers(column) -> bool:
+    """Whether the objects of a data frame's column are numbers, or NA."""
+    if column.dtype.kind != "O":
+        return False
     try:
-        if hasattr(data, "isna"):
-            return data.to_numpy(np.float64, na_value=np.nan)
-        return objects.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        kinds = getattr(data, "dtypes", None)
-        names = [repr(name) for name, kind in kinds.items() if kind.kind not in "biuf"] if hasattr(kinds, "items") else []
-        where = f" in column {', '.join(names):.200}" if names else ""
-        raise DataError(
-            f"X holds objects that are not all numbers{where} ({error}): make numbers of them, one column for each category"
-        ) from error
+        column.to_numpy(np.float64, na_value=np.nan)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _names_of(data) -> tuple[str, ...] | None:
-    """The columns' names, as XGBoost spells them, of a data frame that has different ones and did not just number them."""
+    """The columns' names, as XGBoost spells them, of a data frame that did not just number them."""
     columns = getattr(data, "columns", ())
     if hasattr(columns, "step") or not all(isinstance(name, str | int | float | tuple) for name in columns):
         return None  # pandas.RangeIndex, and what is no data frame
-    names = tuple(" ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in columns)
-    return names if names and len(set(names)) == len(names) else None
+    return tuple(" ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in columns) or None
 
 
 def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:

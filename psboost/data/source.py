@@ -273,13 +273,9 @@ def open_source(
     if not isinstance(data, PATHS):
         return open_matrix(data, labels, weights, n_features, zero_as_missing)
     path, name = Path(data), os.fspath(data)
-    check_file(data)
+    check_data_file(data)
     if path.suffix == ".npz":
         return open_npz(name, labels, weights, n_features, zero_as_missing)
-    if path.suffix in _OF_OTHERS:
-        raise DataError(
-            f"{name}: files of this kind are not read: give svmlight text (also .gz and .bz2), an .npz, or the matrix itself"
-        )
     for what, given in (("labels", labels), ("weights", weights)):
         if given is not None:
             raise DataError(
@@ -289,14 +285,23 @@ def open_source(
     return SvmlightSource(name, index_base, n_features, zero_as_missing)
 
 
-def check_file(path: str | os.PathLike[str]) -> None:
-    """DataError if there is no file of data."""
+def check_file(path: str | os.PathLike[str], what: str = "a file") -> None:
+    """DataError if there is no file, which is to be `what`."""
     path = Path(path)
     if not path.exists():
         raise DataError(f"{path}: no such file; check the path")
     if not path.is_file():
-        what = "is a directory" if path.is_dir() else "is not a regular file"
-        raise DataError(f"{path}: {what}; name a file of svmlight text or an .npz")
+        found = "is a directory" if path.is_dir() else "is not a regular file"
+        raise DataError(f"{path}: {found}; name {what}")
+
+
+def check_data_file(path: str | os.PathLike[str]) -> None:
+    """DataError if there is no file, or one that open_source does not read."""
+    check_file(path, "a file of svmlight text or an .npz")
+    if Path(path).suffix in _OF_OTHERS:
+        raise DataError(
+            f"{path}: files of this kind are not read: give svmlight text (also .gz and .bz2), an .npz, or the matrix itself"
+        )
 
 
 def check_parts(n_parts: int) -> None:

@@ -96,6 +96,7 @@ def alone(say: Callable[[str], None] | None = None) -> Iterator[None]:
         if _is_alone:
             yield
             return
+        CACHE_FOLDER.mkdir(exist_ok=True)  # another version removes it if no process has begun with it for a month
         lock = stack.enter_context(open(CACHE_FOLDER / "lock", "w"))
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -37,10 +37,10 @@ class Message:
         own = vars(self)
         own.update(self.defaults)
         own.update(values)
-        if missing := self.types.keys() - own.keys():
-            raise TypeError(f"{type(self).__name__} without {', '.join(missing)}")
-        if unknown := own.keys() - self.types.keys():
-            raise TypeError(f"{type(self).__name__} has no {', '.join(unknown)}")
+        if own.keys() != self.types.keys():
+            missing, unknown = self.types.keys() - own.keys(), own.keys() - self.types.keys()
+            wrong = f"without {', '.join(missing)}" if missing else f"has no {', '.join(unknown)}"
+            raise TypeError(f"{type(self).__name__} {wrong}")
 
     def __setattr__(self, name: str, value: Any):
         raise AttributeError(f"{type(self).__name__}.{name}: a message never changes")

@@ -48,7 +48,7 @@ def test_members_end_with_the_process_that_forked_them():
     program = f"""
 import os, time
 from psboost.cluster.nursery import run_members
-run_members({[PAIR]!r}, lambda *_: print(os.getpid(), flush=True) or time.sleep(60), watched=False)
+run_members({[PAIR]!r}, lambda *_: os.write(1, b"%d\\n" % os.getpid()) and time.sleep(60), watched=False)
 """
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:
         members = int(parent.stdout.readline())
