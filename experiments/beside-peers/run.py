@@ -1,7 +1,7 @@
-"""Knows how one program is run on four nodes, and when that cannot be; does not know how programs are started there.
+"""Knows how one program is run on four hosts, and when that cannot be; does not know how programs are started there.
 
-bytes_per_tree    what the nodes send, counted at their interfaces with headers; mean of the trees after the first
-seconds_per_tree  wall clock; median of the trees after the first. Four nodes share this machine's cores
+bytes_per_tree    what the hosts send, counted at their interfaces with headers; mean of the trees after the first
+seconds_per_tree  wall clock; median of the trees after the first. Four hosts share this machine's cores
 seconds_to_end    from the start of the processes to the end of the last tree
 """
 

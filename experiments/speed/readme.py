@@ -18,10 +18,10 @@ TABLES = {  # measure: what is in its table
     "memory": "**Peak memory** of the process that trains, the matrix included.",
     "prediction": "**Predicting a row**, one thread, with the same forest, to the same margins; XGBoost without the unused "
     "columns.",
-    "bytes": "**Bytes** on four nodes, 2x2 grid and two servers: counted at their interfaces, and how many times as many "
+    "bytes": "**Bytes** on four hosts, 2x2 grid and two servers: counted at their interfaces, and how many times as many "
     "peers send.",
-    "wall": "**Seconds a tree on four nodes**, each on a link of its own.",
-    "raw wall": "**On four nodes, from the start of the processes to 20 trees.**",
+    "wall": "**Seconds a tree on four hosts**, each on a link of its own.",
+    "raw wall": "**On four hosts, from the start of the processes to 20 trees.**",
 }
 QUALITY = (
     "**AUC** of 20 trees on 20,000 other rows, mean over samples of four fifths of the training rows; in brackets the least "

@@ -3,27 +3,27 @@
     python experiments/speed/wire.py --shapes rcv1,bosch --rounds 5 --rate 1gbit        # root: it makes namespaces
     python experiments/speed/wire.py --data FOLDER     # FOLDER/url-small-train.npz and so on, as `data_of` writes them
 
-Four nodes, each a namespace with its own link (psboost/lab/namespaces.py), one thread a process, everybody with depth 6,
+Four hosts, each a namespace with its own link (psboost/lab/namespaces.py), one thread a process, everybody with depth 6,
 256 bins and learning rate 0.3:
 
-    psboost         2x2 grid and 2 servers, dealt to the nodes and started as scripts/launch_hosts does; it reads one .npz
-    XGBoost         row split (QuantileDMatrix) and column split, a worker a node, each with an .npz of its part
+    psboost         2x2 grid and 2 servers, dealt to the hosts and started as scripts/launch_hosts does; it reads one .npz
+    XGBoost         row split (QuantileDMatrix) and column split, a worker a host, each with an .npz of its part
     LightGBM        data (defaults; min_data_in_leaf=1, so that it keeps rare columns too) and voting, the same way
 
 Figures, for each shape and rate:
 
-    bytes      MB a tree that the nodes send, counted at their interfaces with headers; what stays on a node is not in it.
+    bytes      MB a tree that the hosts send, counted at their interfaces with headers; what stays on a host is not in it.
                Trees after the first, which is cheaper than others
     wall       seconds a tree, median without the first
     raw wall   seconds from the start of the processes to the end of the 20th tree. Who is too slow for 20 gets, after those
                that were grown, the median tree for each that is missing
 
-Once psboost has a node for each role, so that all it sends crosses an interface, and is beside what its report counts.
+Once psboost has a host for each role, so that all it sends crosses an interface, and is beside what its report counts.
 Slow peers grow few trees; ratios are of the same trees of both, and psboost trains again right after each peer, for them:
 one turn of several, if the peer is quick.
 Qualities are AUC on 20,000 test rows, after as many trees as the note says.
 
-With --real-time all processes, the peers' too, run under SCHED_RR, and notes say so. Where nodes share two cores, Linux
+With --real-time all processes, the peers' too, run under SCHED_RR, and notes say so. Where hosts share two cores, Linux
 often leaves one idle while a process waits for the other, as it seldom moves one that is waiting or has just run; how
 often depends on the kernel, and on how many processes take turns. Under SCHED_RR an idle core takes whoever waits. Of
 psboost, the threads that send and receive run so in any case, as they do wherever the user may have such threads.
@@ -45,7 +45,7 @@ from pathlib import Path
 import numpy as np
 from datasets import TEST_ROWS
 from installed import settle
-from node import Spec, load, load_test
+from peer import Spec, load, load_test
 from results import HEADER as TABLE_HEADER
 from results import PATH, Figure, compare, keep, machine, show, versions
 from shapes import SHAPES, make
@@ -56,7 +56,7 @@ from psboost.cluster.signals import exit_code, signals_as_interrupt
 from psboost.files import replaced
 from psboost.lab.namespaces import Lab, LabError, OutOfTime
 
-N_NODES = 4
+N_HOSTS = 4
 FEW = 3  # trees of who is slow, and after which all qualities are compared
 MANY = 20  # trees of "raw wall"
 WAIT_SECONDS = 900
@@ -91,25 +91,25 @@ class Psboost:
     grid: tuple[int, int] = (2, 2)
     servers: int = 2
     flags: tuple[str, ...] = ()
-    apart: bool = False  # each role on a node of its own
+    apart: bool = False  # each role on a host of its own
 
     @property
     def n_workers(self) -> int:
         return self.grid[0] * self.grid[1]
 
     @property
-    def n_nodes(self) -> int:
-        return 1 + self.servers + self.n_workers if self.apart else N_NODES
+    def n_hosts(self) -> int:
+        return 1 + self.servers + self.n_workers if self.apart else N_HOSTS
 
-    def node_of(self, turn: int) -> int:
+    def host_of(self, turn: int) -> int:
         """Of the servers, then the workers: dealt round robin, as scripts/launch_hosts does; the coordinator is on 0."""
-        return 1 + turn if self.apart else turn % N_NODES
+        return 1 + turn if self.apart else turn % N_HOSTS
 
 
 DEFAULT = Psboost("psboost")
 EIGHT_BITS = Psboost("psboost, grad_bits=8", flags=("--grad-bits", "8"))
 COLUMNS = Psboost("psboost, 1x4 grid", grid=(1, 4), servers=0)
-APART = Psboost("psboost, a node for each role", apart=True)
+APART = Psboost("psboost, a host for each role", apart=True)
 
 
 @dataclass
@@ -117,7 +117,7 @@ class Run:
     """What a training cost. Lists have an entry for each tree, taken when it was done."""
 
     clock: list[float] = field(default_factory=list)  # seconds since the processes were started
-    sent: list[int] = field(default_factory=list)  # bytes, by all nodes
+    sent: list[int] = field(default_factory=list)  # bytes, by all hosts
     auc: dict[str, float] = field(default_factory=dict)  # after so many trees
     failed: str = ""
     report: dict = field(default_factory=dict)  # psboost's
@@ -150,11 +150,11 @@ class Data:
     cache: Path  # where parts of it go
 
     def parts(self, split: str) -> list[Path]:
-        """The training rows in N_NODES row slices or column slices, made once."""
-        paths = [self.cache / f"{self.train.stem}-{split}{i}of{N_NODES}.npz" for i in range(N_NODES)]
+        """The training rows in N_HOSTS row slices or column slices, made once."""
+        paths = [self.cache / f"{self.train.stem}-{split}{i}of{N_HOSTS}.npz" for i in range(N_HOSTS)]
         if not all(path.exists() for path in paths):
             X, y = load(self.train)
-            edges = np.linspace(0, X.shape[0 if split == "row" else 1], N_NODES + 1).astype(int)
+            edges = np.linspace(0, X.shape[0 if split == "row" else 1], N_HOSTS + 1).astype(int)
             for path, begin, end in zip(paths, edges, edges[1:], strict=False):
                 if split == "row":
                     save(path, X[begin:end], y[begin:end])
@@ -209,7 +209,7 @@ def run_psboost(way: Psboost, data: Data, n_rounds: int, rate: str) -> Run:
     run = Run()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="psboost-wire-")))
-        lab = stack.enter_context(Lab(way.n_nodes, rate))
+        lab = stack.enter_context(Lab(way.n_hosts, rate))
 
         def on_line(line: str) -> None:
             if re.match(r"\[\d+\] ", line):
@@ -227,11 +227,11 @@ def run_psboost(way: Psboost, data: Data, n_rounds: int, rate: str) -> Run:
         begin = time.monotonic()
         lab.start(0, [*psboost, "coordinator", *command], on_line=on_line, env=env)
         roles = [("server", i) for i in range(way.servers)] + [("worker", i) for i in range(way.n_workers)]
-        of_nodes: dict[int, list[str]] = {}
+        of_hosts: dict[int, list[str]] = {}
         for turn, (role, rank) in enumerate(roles):
-            of_nodes.setdefault(way.node_of(turn), []).extend((f"--{role}s", "1", f"--first-{role}", str(rank)))
-        for node, members in of_nodes.items():
-            lab.start(node, [*psboost, "members", *rendezvous, *members], env=env)
+            of_hosts.setdefault(way.host_of(turn), []).extend((f"--{role}s", "1", f"--first-{role}", str(rank)))
+        for host, members in of_hosts.items():
+            lab.start(host, [*psboost, "members", *rendezvous, *members], env=env)
         lab.wait(WAIT_SECONDS, check=check_memory)
         run.report = json.loads((folder / "report.json").read_text())
         forest = load_model(folder / "model.json")
@@ -243,7 +243,7 @@ def run_psboost(way: Psboost, data: Data, n_rounds: int, rate: str) -> Run:
 
 
 def run_peer(who: str, data: Data, n_rounds: int, rate: str, seconds: float) -> Run:
-    """One worker a node. Raises OutOfTime, LabError."""
+    """One worker a host. Raises OutOfTime, LabError."""
     how = dict(PEERS[who])
     program, split = how.pop("program"), how.pop("split", "row")
     if program == "xgboost":
@@ -252,10 +252,10 @@ def run_peer(who: str, data: Data, n_rounds: int, rate: str, seconds: float) -> 
     else:
         parameters = {"objective": "binary", "max_depth": 6, "num_leaves": 63, "learning_rate": 0.3, "max_bin": 255}
         parameters |= {"num_threads": 1, "verbosity": 1, "seed": 1} | how
-    script = [sys.executable, str(Path(__file__).with_name("node.py"))]
-    marks: list[list[dict]] = [[] for _ in range(N_NODES)]
+    script = [sys.executable, str(Path(__file__).with_name("peer.py"))]
+    marks: list[list[dict]] = [[] for _ in range(N_HOSTS)]
     parts, env = data.parts(split), environment()
-    with Lab(N_NODES, rate) as lab:
+    with Lab(N_HOSTS, rate) as lab:
         spec = Spec(
             program=program, rank=0, hosts=lab.hosts, part="", test=str(data.test), rounds=n_rounds,
             auc_after=sorted({FEW, n_rounds}), parameters=parameters, split=split, unstored_is_nan=data.shape == "bosch",
@@ -263,7 +263,7 @@ def run_peer(who: str, data: Data, n_rounds: int, rate: str, seconds: float) -> 
         if program == "xgboost":
             ports: list[int] = []
             lab.start(
-                0, [*script, "tracker", lab.hosts[0], str(N_NODES)], env=env,
+                0, [*script, "tracker", lab.hosts[0], str(N_HOSTS)], env=env,
                 on_line=lambda line: ports.append(json.loads(line)["port"]) if line.startswith("{") else None,
             )  # fmt: skip
             while not ports:
@@ -414,7 +414,7 @@ def figures_of(blank: Figure, runs: list[Run], where: str, ours: list[Run] | Non
 
 
 def figures_apart(blank: Figure, run: Run, where: str) -> Iterator[Figure]:
-    """With each role on a node of its own, what interfaces count, and what the endpoints do."""
+    """With each role on a host of its own, what interfaces count, and what the endpoints do."""
     of_trees = [sum(kind["wire"] for kind in run.report["bytes_by_tree"][str(i)].values()) for i in range(1, len(run.sent))]
     apart = replace(blank, measure="bytes", who=APART.who, unit="MB a tree")
     yield replace(apart, value=run.bytes_per_tree / MB, note=f"{where}; at the interfaces")

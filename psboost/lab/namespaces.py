@@ -6,8 +6,8 @@
         lab.wait(60)
         print(lab.sent())
 
-      node 0           node 1           a node: a namespace with lo, and eth0 with the address hosts[node]
-    [ eth0 ] tbf     [ eth0 ] tbf       tbf here shapes what the node sends,
+      host 0           host 1           a host: a namespace with lo, and eth0 with the address hosts[host]
+    [ eth0 ] tbf     [ eth0 ] tbf       tbf here shapes what the host sends,
         |                |
     [ veth ] tbf     [ veth ] tbf       and here what it receives; counters are read here, outside the namespace
         +---- bridge ----+              which has no address: nothing reaches other interfaces of the machine
@@ -65,10 +65,10 @@ def burst_of(rate: str) -> int:
 
 
 class Process:
-    """A process in a node; `last` are its last lines, of stdout and stderr."""
+    """A process in a host; `last` are its last lines, of stdout and stderr."""
 
-    def __init__(self, node: int, command: list[str], popen: subprocess.Popen, on_line):
-        self.node, self.command = node, command
+    def __init__(self, host: int, command: list[str], popen: subprocess.Popen, on_line):
+        self.host, self.command = host, command
         self.last: deque[str] = deque(maxlen=_LAST_LINES)
         self._popen, self._on_line = popen, on_line
         self._reader = Thread(target=self._read, daemon=True)
@@ -95,19 +95,19 @@ class Process:
 
 
 class Lab:
-    """n_nodes namespaces on a bridge; hosts: their addresses. A context manager: on leaving, nothing is left of it.
+    """n_hosts namespaces on a bridge; hosts: their addresses. A context manager: on leaving, nothing is left of it.
 
     SIGTERM and SIGHUP leave it too, as Ctrl-C does; after SIGKILL, `ip netns del` and `ip link del` are up to somebody else.
     """
 
-    def __init__(self, n_nodes: int, rate: str = UNLIMITED):
+    def __init__(self, n_hosts: int, rate: str = UNLIMITED):
         """rate: of each link, each way, such as "1gbit"."""
-        self.n_nodes, self.rate = n_nodes, rate
-        self.hosts = [f"10.77.{i // 250}.{i % 250 + 1}" for i in range(n_nodes)]
+        self.n_hosts, self.rate = n_hosts, rate
+        self.hosts = [f"10.77.{i // 250}.{i % 250 + 1}" for i in range(n_hosts)]
         self._name = f"lab{os.getpid() % 10**6}"  # device names have at most 15 characters
         self._undo: list[list[str]] = []  # commands
         self._processes: list[Process] = []
-        self._counters = [Path(f"/sys/class/net/{self._veth(i)}/statistics") for i in range(n_nodes)]
+        self._counters = [Path(f"/sys/class/net/{self._veth(i)}/statistics") for i in range(n_hosts)]
 
     def __enter__(self) -> "Lab":
         with ExitStack() as stack:
@@ -124,24 +124,24 @@ class Lab:
 
     def start(
         self,
-        node: int,
+        host: int,
         command: list[str],
         *,
         on_line: Callable[[str], None] | None = None,
         env: dict | None = None,
         core: int | None = None,
     ) -> Process:
-        """Starts a process in a node. `on_line` gets each line that it writes, at once, in a thread of its own.
+        """Starts a process in a host. `on_line` gets each line that it writes, at once, in a thread of its own.
 
         core  of this machine, the only one that it and what it starts may use
         """
         with _undisturbed(), _on_core(core):
             popen = subprocess.Popen(
-                ["ip", "netns", "exec", self._namespace(node), *command],
+                ["ip", "netns", "exec", self._namespace(host), *command],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
                 bufsize=1, start_new_session=True, env=env,
             )  # fmt: skip
-            self._processes.append(Process(node, command, popen, on_line))
+            self._processes.append(Process(host, command, popen, on_line))
         return self._processes[-1]
 
     def wait(
@@ -170,20 +170,20 @@ class Lab:
                 raise LabError(_how_it_failed(process))
 
     def sent(self) -> list[int]:
-        """Bytes that each node has sent to others so far, with Ethernet, IP and TCP headers."""
+        """Bytes that each host has sent to others so far, with Ethernet, IP and TCP headers."""
         return [int((folder / "rx_bytes").read_text()) for folder in self._counters]
 
     def received(self) -> list[int]:
-        """Bytes that each node has received from others so far."""
+        """Bytes that each host has received from others so far."""
         return [int((folder / "tx_bytes").read_text()) for folder in self._counters]
 
     # --- devices
 
-    def _namespace(self, node: int) -> str:
-        return f"{self._name}n{node}"
+    def _namespace(self, host: int) -> str:
+        return f"{self._name}n{host}"
 
-    def _veth(self, node: int) -> str:
-        return f"{self._name}v{node}"
+    def _veth(self, host: int) -> str:
+        return f"{self._name}v{host}"
 
     @property
     def _bridge(self) -> str:
@@ -258,4 +258,4 @@ def _run(*command: str) -> None:
 
 def _how_it_failed(process: Process) -> str:
     text = "\n".join(f"    {line}" for line in process.last)
-    return f"node {process.node}: exit code {process.code} of {' '.join(process.command)}\n{text}"
+    return f"host {process.host}: exit code {process.code} of {' '.join(process.command)}\n{text}"

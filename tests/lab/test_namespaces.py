@@ -74,7 +74,7 @@ def test_bytes_are_counted_and_nothing_is_left(root):
     assert devices() == []
 
 
-def test_a_node_has_the_core_that_it_is_given(root):
+def test_a_host_has_the_core_that_it_is_given(root):
     lines = []
     with Lab(1) as lab:
         show = "import os; print(sorted(os.sched_getaffinity(0)))"

@@ -1,7 +1,7 @@
 """Knows how one worker of XGBoost or LightGBM trains with others; does not know where it runs or what is asked of it.
 
-    python node.py tracker HOST N_WORKERS       # XGBoost's: prints its port, and stays until all have left
-    python node.py worker '{"program": ...}'    # see Spec
+    python peer.py tracker HOST N_WORKERS       # XGBoost's: prints its port, and stays until all have left
+    python peer.py worker '{"program": ...}'    # see Spec
 
 A worker prints a line of JSON for each mark: {"mark": "tree", "clock": s, "sent": bytes of eth0 so far}.
 """
