@@ -315,7 +315,7 @@ def _members(args: argparse.Namespace) -> int:
         _prepare_for_all()
     with _importing():
         from psboost.cluster import launch, member, nursery
-        from psboost.data import matrix, svmlight  # noqa: F401
+        from psboost.data import npz, svmlight  # noqa: F401
         from psboost.kernels.prepare import link
 
     link("train", "propose", "merge", "send", "sum in a ring")

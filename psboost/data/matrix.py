@@ -1,13 +1,9 @@
-"""Knows numpy and scipy matrices and .npz files as sources of rows; does not know text, or what rows are for.
+"""Knows numpy and scipy matrices as sources of rows; does not know files, or what rows are for.
 
 A span is a range of rows. Matrices are handed over in pieces of about PIECE_CELLS cells, so that a large one
 is never copied whole.
 """
 
-import os
-import struct
-import zipfile
-import zlib
 from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any
@@ -17,6 +13,7 @@ import scipy  # scipy.sparse is imported where it is first named: it takes a qua
 
 from psboost.data import zeros
 from psboost.data.columns import DenseColumns
+from psboost.data.frames import is_frame, matrix_of, names_of
 from psboost.data.rows import Cells, Counts, DenseCells, Held
 from psboost.data.source import Source, check_parts
 from psboost.errors import DataError
@@ -24,7 +21,6 @@ from psboost.kernels import cells as kernels
 
 MATRIX = "X"  # the name of a matrix that was given, in error messages
 PIECE_CELLS = 1 << 20
-_NPZ_ERRORS = (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
 class _RowSource(Source):
@@ -223,7 +219,7 @@ def open_matrix(data, labels, weights, n_features, zero_as_missing) -> Source:
         csr = matrix.tocsr()
         parts = (csr.indptr, csr.indices, csr.data)
         source = CsrSource(MATRIX, *parts, csr.shape, labels, weights, n_features, zero_as_missing)
-    source.feature_names = _names_of(data)
+    source.feature_names = names_of(data)
     return source
 
 
@@ -234,8 +230,8 @@ def as_matrix(data) -> Any:
     try:
         if isinstance(data, np.ndarray) or scipy.sparse.issparse(data):
             matrix = data
-        elif hasattr(data, "iloc") and data.ndim == 2:
-            matrix = _of_frame(data)
+        elif is_frame(data):
+            matrix = matrix_of(data)
         else:
             matrix = np.asarray(data)
     except ValueError as error:
@@ -248,127 +244,6 @@ def as_matrix(data) -> Any:
             raise DataError(f"X holds objects that are not all numbers: {error}") from error
     _check_numbers(MATRIX, matrix.dtype)
     return np.asarray(matrix) if isinstance(matrix, np.ndarray) else matrix
-
-
-def _of_frame(frame) -> Any:
-    """What a data frame of pandas holds, NA as NaN: sparse, if all its columns are, and hold zeros where they store nothing.
-    DataError names the columns that hold no numbers."""
-    kinds = list(frame.dtypes)
-    wrong = [i for i, kind in enumerate(kinds) if kind.kind not in "biuf" and not _holds_numbers(frame.iloc[:, i])]
-    if wrong:
-        names = ", ".join(repr(frame.columns[i]) for i in wrong)
-        raise DataError(f"X holds no numbers in column {names:.200}: make numbers of them, or a column of each category")
-    if kinds and hasattr(frame, "sparse") and all(kind.fill_value == 0 for kind in kinds):
-        alike = frame if len(set(kinds)) == 1 else frame.astype(type(kinds[0])(np.float64, 0))
-        return alike.sparse.to_coo()
-    matrix = np.asarray(frame)
-    return frame.to_numpy(np.float64, na_value=np.nan) if matrix.dtype == object else matrix
-
-
-def _holds_numbers(column) -> bool:
-    """Whether the objects of a data frame's column are numbers, or NA."""
-    if column.dtype.kind != "O":
-        return False
-    try:
-        column.to_numpy(np.float64, na_value=np.nan)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _names_of(data) -> tuple[str, ...] | None:
-    """The columns' names, as XGBoost spells them, of a data frame that did not just number them."""
-    columns = getattr(data, "columns", ())
-    if hasattr(columns, "step") or not all(isinstance(name, str | int | float | tuple) for name in columns):
-        return None  # pandas.RangeIndex, and what is no data frame
-    return tuple(" ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in columns) or None
-
-
-def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:
-    """The source for a sparse matrix in an .npz file; see open_source.
-
-    Of a CSR matrix, members that are not compressed are mapped, so that a span reads its own bytes only; all
-    else is loaded here.
-    """
-    try:
-        members = _Members(name)
-        given = {"labels": labels, "weights": weights}
-        for key, what in (("y", "labels"), ("weights", "weights")):
-            if key in members.keys:
-                if given[what] is not None:
-                    raise DataError(f"{name}: {what} were given, but it has its own ({key!r}): leave one out")
-                given[what] = members.load(key)
-        layout = "csr"
-        if "format" in members.keys:
-            layout = members.load("format").item()
-            layout = layout.decode() if isinstance(layout, bytes) else str(layout)
-        if layout != "csr":
-            matrix = scipy.sparse.load_npz(name).tocsr()
-            members.bytes_read = os.path.getsize(name)
-            parts = (matrix.indptr, matrix.indices, matrix.data)
-            shape = matrix.shape
-            mapped = False
-        else:
-            missing = [key for key in ("indptr", "indices", "data", "shape") if key not in members.keys]
-            if missing:
-                raise DataError(
-                    f"{name}: no {missing[0]!r} in it: write it with scipy.sparse.save_npz, or with indptr, "
-                    f"indices, data and shape"
-                )
-            shape = tuple(members.load("shape").tolist())
-            indices, data = members.map("indices"), members.map("data")
-            mapped = indices is not None and data is not None
-            if not mapped:
-                indices, data = members.load("indices"), members.load("data")
-            parts = (members.load("indptr"), indices, data)
-    except DataError:
-        raise
-    except _NPZ_ERRORS as error:
-        raise DataError(f"{name}: cannot be read as .npz: {error}; use scipy.sparse.save_npz") from error
-    if len(shape) != 2 or min(shape) < 0:
-        raise DataError(f"{name}: its shape is {shape}: two numbers, rows and columns, are needed")
-    source = CsrSource(name, *parts, shape, given["labels"], given["weights"], n_features, zero_as_missing)
-    source.bytes_pending = iter([members.bytes_read])
-    source.mapped = mapped
-    return source
-
-
-class _Members:
-    """The arrays of an .npz file, and how many bytes were read for them."""
-
-    def __init__(self, name):
-        self._name = name
-        with zipfile.ZipFile(name) as archive:
-            self._infos = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        self.keys = self._infos.keys()
-        self.bytes_read = 0
-
-    def load(self, key):
-        """The array `key`. Never unpickles."""
-        self.bytes_read += self._infos[key].compress_size
-        with np.load(self._name, allow_pickle=False) as archive:
-            return archive[key]
-
-    def map(self, key):
-        """The array `key`, mapped from the file; None if it is compressed or not a plain row of numbers."""
-        info = self._infos[key]
-        if info.compress_type != zipfile.ZIP_STORED:
-            return None
-        with open(self._name, "rb") as file:
-            # The local header says itself how long its two variable fields are.
-            file.seek(info.header_offset)
-            n_name, n_extra = struct.unpack("<26xHH", file.read(30))
-            file.seek(info.header_offset + 30 + n_name + n_extra)
-            version = np.lib.format.read_magic(file)
-            if version != (1, 0):
-                return None
-            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-            begin = file.tell()
-        if dtype.hasobject or len(shape) != 1:
-            return None
-        if shape[0] == 0:
-            return np.empty(shape, dtype)
-        return np.asarray(np.memmap(self._name, dtype, "r", begin, shape))
 
 
 def _check_shape(data, shape):

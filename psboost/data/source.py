@@ -262,7 +262,8 @@ def open_source(
     zero_as_missing  the rule for zeros (zeros.py); by default False for dense matrices, and for sparse ones and
                      files None, to be decided by what is stored (Source.with_rule)
     """
-    from psboost.data.matrix import open_matrix, open_npz
+    from psboost.data.matrix import open_matrix
+    from psboost.data.npz import open_npz
     from psboost.data.svmlight import SvmlightSource
 
     if index_base not in (0, 1):
