@@ -193,8 +193,6 @@ def _train(args: argparse.Namespace) -> None:
         raise ParameterError(f"--transport {config.transport}: roles of other processes need tcp or ipc")
     if str(config.model) == "-":
         raise ParameterError("--model -: name a file, as a bin mapper is written beside it")
-    if config.model.suffix.lower() == ".ubj":
-        raise ParameterError(f"--model {config.model}: models are written as JSON: name it .json")
     mapper = _mapper_path(config.model)  # where one that was given is written again as it is
     read = [config.data, config.labels, *(path for _, path in config.evals), args.config or os.environ.get("PSBOOST_CONFIG")]
     if config.bin_mapper is None or mapper is None or os.path.realpath(config.bin_mapper) != os.path.realpath(mapper):
@@ -202,10 +200,12 @@ def _train(args: argparse.Namespace) -> None:
     _check_outputs([config.model, mapper, config.report, config.report_html], read)
 
     with _importing():
+        from psboost.boosting.forest import check_model_path
         from psboost.data.source import check_data_file, check_file
         from psboost.progress import Progress
         from psboost.training import prepare_kernels, train_files
 
+    check_model_path(config.model)
     data = [config.data, *(path for _, path in config.evals)]
     for path in data:  # before anything is compiled
         check_data_file(path)

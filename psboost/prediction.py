@@ -48,11 +48,11 @@ def predict_with_report(
     transport = check_setting("transport", transport)
     if transport == "virtual":
         raise ParameterError("transport 'virtual' is for training: predict by inproc, memory, ipc or tcp")
-    prepare("predict", "send")
     shards = Grid(*check_setting("grid", grid), check_setting("servers", servers))
     rule = forest.zero_as_missing
     source = open_source(X, index_base=index_base, zero_as_missing=rule)
     forest.check_columns(source)
+    prepare("predict", "send")
     if transport in IN_PROCESS:
         margins, costs = predict_in_process(shards, source, forest, transport=transport)
     else:

@@ -19,7 +19,7 @@ from psboost.config import Parameters, TrainConfig, check_setting, checked_clust
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.matrix import MATRIX
-from psboost.data.source import PATHS, Source, check_data_file, open_source
+from psboost.data.source import PATHS, Source, open_source
 from psboost.errors import DataError, ParameterError
 from psboost.kernels.prepare import ANY, prepare
 from psboost.lab.hosts import Cluster
@@ -113,9 +113,6 @@ def train(
         n_threads=_n_threads(threads, grid, transport),
         mode=mode,
     )
-    for path in filter(lambda data: isinstance(data, PATHS), (X, *(pair[0] for pair in eval_data))):
-        check_data_file(path)  # before anything is compiled
-    prepare_kernels(transport, mode, grid)
     source = open_source(X, y, weights=sample_weight, zero_as_missing=job.zero_as_missing, **how)
     how["zero_as_missing"] = source.zero_as_missing
     eval_sources = _open_evals(names, [partial(open_source, *pair, **how) for pair in eval_data])
@@ -123,6 +120,7 @@ def train(
         if difference := first_difference(one.feature_names, source.feature_names):
             raise DataError(f"{one.name} has {difference} the model is trained: give the same columns in that order")
     job = replace(job, zero_as_missing=source.zero_as_missing, data_name=source.name)
+    prepare_kernels(transport, mode, grid)  # once nothing is wrong with what was given
 
     def on_round(round_: Round) -> bool:
         return any([callback(round_) for callback in callbacks])
@@ -135,9 +133,9 @@ def train(
 
     shared = {"on_round": on_round if callbacks else None, "bin_mapper": bin_mapper}
     forest = _train(job, source, eval_sources, transport, cluster, in_processes, **shared)
-    names = source.feature_names or ()
-    if len(names) == len(set(names)) == forest.n_features:
-        forest.feature_names = names
+    columns = source.feature_names or ()
+    if len(columns) == len(set(columns)) == forest.n_features:
+        forest.feature_names = columns
     return forest
 
 

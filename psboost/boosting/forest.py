@@ -194,8 +194,7 @@ class Forest:
         """Writes XGBoost's JSON to `path`, which at any time is the old file or the new one. ModelError."""
         from psboost.boosting.xgboost_json import dumps
 
-        if Path(path).suffix.lower() == ".ubj":
-            raise ModelError(f"{path}: models are written as JSON, which XGBoost does not look for there: name it .json")
+        check_model_path(path)
         text = dumps(self)
         try:
             with replaced(path) as file:
@@ -204,8 +203,9 @@ class Forest:
             raise ModelError(f"{path}: the model cannot be written: {error.strerror}") from error
 
     def _predict_margins(self, X, index_base, n_threads) -> np.ndarray:
-        prepare("predict")
         source = open_source(X, index_base=index_base, zero_as_missing=self.zero_as_missing)
+        self.check_columns(source)
+        prepare("predict")
         if isinstance(X, PATHS):
             return self._predict_source(source, n_threads)
         if self.zero_as_missing == zeros.UNSTORED and isinstance(source, DenseSource):
@@ -213,7 +213,6 @@ class Forest:
         return self._predict_source(source, min(n_threads, 1 + source.size // ROWS_OF_THREAD))
 
     def _predict_source(self, source, n_threads) -> np.ndarray:
-        self.check_columns(source)
         scorer = self._scorer(source.zero_as_missing)
 
         def margins(rows) -> np.ndarray:
@@ -253,6 +252,12 @@ def first_difference(names: tuple[str, ...] | None, of_training: tuple[str, ...]
         if pair[0] != pair[1]:
             return f"{pair[0]!r} as column {i}, where {pair[1]!r} was when"
     return ""
+
+
+def check_model_path(path) -> None:
+    """ModelError if XGBoost would look for something else there than a model of ours."""
+    if Path(path).suffix.lower() == ".ubj":
+        raise ModelError(f"{path}: models are written as JSON, which XGBoost does not look for there: name it .json")
 
 
 def load_model(path) -> Forest:

@@ -41,7 +41,7 @@ class Roll:
         if join.address in self.addresses:
             return
         refusal = self._refusal(join)
-        self._endpoint.connect(join.address, join.address, watched=False)
+        self._endpoint.connect(join.address, join.address, watched=not refusal)
         try:
             # from the first Beat on, silence means that the coordinator is gone
             self._endpoint.send(join.address, Abort(cause=refusal) if refusal else Beat())
@@ -52,7 +52,6 @@ class Roll:
             self._joined[join.role].append(join)
             self._senders[join.address] = envelope.sender
             self.addresses[join.address] = join.address
-            self._endpoint.connect(join.address, join.address)  # watched
 
     def check(self) -> None:
         """Those that have joined and are gone make room for others."""

@@ -87,12 +87,12 @@ def _become(members: Members, play: Play, watched: bool, alive_as_long: int, kep
     code = 1
     try:
         os.close(kept_open)
-        if not watched:  # else the coordinator ends it, and says why
-            _end_when_closed(alive_as_long)
-        if watched:
+        if watched:  # the coordinator ends it, and says why
             nowhere = os.open(os.devnull, os.O_RDWR)
             os.dup2(nowhere, 0)
             os.dup2(nowhere, 1)
+        else:
+            _end_when_closed(alive_as_long)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
         code = _play_all(members, play)
     except KeyboardInterrupt:
