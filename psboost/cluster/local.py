@@ -1,7 +1,8 @@
 """Runs all roles of a job in this process: in one thread (memory) or one thread each (inproc); starts no processes."""
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -131,13 +132,26 @@ def run_in_threads(first: Role, others: list[Role], ledgers: dict[str, Ledger]) 
         except BaseException as error:
             failure.report(error)
         finally:
-            with interrupts_wait():  # a second Ctrl-C must not close what other threads still use
+            _end(threads, endpoints.values(), failure)
+    failure.check()
+
+
+def _end(threads: Iterable[threading.Thread], endpoints: Iterable[Endpoint], failure: _Failure) -> None:
+    """Waits for the threads, and closes what they used: not before, whenever another Ctrl-C comes."""
+    ended = False
+    while not ended:
+        try:
+            with interrupts_wait():
+                if (error := sys.exc_info()[1]) is not None:  # which came before the first one was reported
+                    failure.report(error)
                 for thread in threads:
                     if thread.ident is not None:
                         thread.join()
-                for endpoint in endpoints.values():
+                for endpoint in endpoints:
                     endpoint.close()
-    failure.check()
+                ended = True
+        except KeyboardInterrupt as error:
+            failure.report(error)
 
 
 def _run_in_thread(role: Role, endpoint: Endpoint, failure: _Failure) -> None:
