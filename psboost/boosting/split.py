@@ -140,8 +140,8 @@ class SplitFinder:
         self._range, self._rule, self._tells_living = features, rule, tells_living
         most_bins = int(np.diff(features.bin_offsets).max(initial=0))
         # Rows a multiple of 4 KiB apart would compete for the same few lines of the cache.
-        room = -(-(gain_kernels.BATCH + 1 + most_bins) // 512) * 512 + 72
-        self._candidates, self._scores = np.empty((gain_kernels.N_FIELDS, room), np.int64), np.empty(features.n_features)
+        room = -(-gain_kernels.room_for(most_bins) // 512) * 512 + 72
+        self._lefts, self._scores = np.empty((2, room)), np.empty(features.n_features)
         # Of all nodes' histograms, kept for the next tree: new memory is slow to touch first.
         self._memory = NodeHistogram(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.int32, np.int64)))
         self._used = np.zeros(3, np.int64)
@@ -189,7 +189,7 @@ class SplitFinder:
         fields, gains = np.empty((n_nodes, kernels.N_PROPOSED), np.int64), np.empty(n_nodes)
         gain_kernels.find_splits(
             self._memory, self._nodes, of_range.bin_offsets, of_range.default_bins, of_range.ids, of_range.shards,
-            of_range.locals, self._least, self._constants, self._candidates, self._scores, fields, gains,
+            of_range.locals, self._least, self._constants, self._lefts, self._scores, fields, gains,
         )  # fmt: skip
         return Proposals(gains, fields)
 

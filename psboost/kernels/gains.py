@@ -5,6 +5,7 @@ A node's best split is written down as a proposal (kernels.splits).
 
 import numpy as np
 
+from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import (
     IN,
     OUT,
@@ -22,7 +23,7 @@ from psboost.kernels.compile import (
     void,
 )
 from psboost.kernels.fills import fill
-from psboost.kernels.histograms import read
+from psboost.kernels.histograms import LOW, read
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import GRAD, HESS, PAIRS, histogram_of
 from psboost.kernels.packing import mask_of
@@ -42,19 +43,21 @@ from psboost.kernels.words import lowest_one
 # rule (float64): what a unit of grad and of hess is worth, and the regularisation
 GRAD_STEP, HESS_STEP, REG_LAMBDA, REG_ALPHA, MIN_GAIN, GAMMA = range(6)
 
-# Candidates are tested many at once: those of several features together where these have few bins.
-BATCH = 256
+# Splits are tested many at once, roughly: by the sums of their left sides, those of several features together where these
+# have few bins. Only where one may win is each looked at.
+_BATCH = 256
 _FEW_BINS = 128  # of 64 features, which are tested at once: those that are their feature's only one matter
-_0, _1 = uint64(0), uint64(1)
-# candidates (int64, one a column): the sums of the left side with missing values on the right; what is missing; where
-# it is, feature << 32 | bin; which of the two ways may win: 1 missing right, 2 missing left
-_GRAD, _HESS, _MISSING_GRAD, _MISSING_HESS, _WHERE, _MAY_WIN, N_FIELDS = range(7)
-
-# Twice the most that rounding to float32 takes from a sum, for each number that is added and each step to it.
-_LOST = 2.0**-23
+_0, _1, _2 = (uint64(k) for k in (0, 1, 2))
+_EXACT = 1 << 53  # float64 holds smaller sums as they are
 
 # A gain this much (relative) under the best one is under it after any rounding: each is a few operations of 1e-16.
 _SURELY_LESS = 1.0 - 1e-9
+# The same where they are of 2^-24, in float32; and more than one of these takes from a number.
+_LESS_IN_FLOAT32, _MORE_IN_FLOAT32 = 1.0 - 2.0**-18, 1.0 + 2.0**-21
+_LOST_IN_FLOAT64 = 2.0**-51  # of a number, by several
+
+# Twice the most that rounding to float32 takes from a sum, for each number that is added and each step to it.
+_LOST = 2.0**-23
 
 
 @inline
@@ -69,7 +72,7 @@ def _score(grad, hess, rule):
 
 @inline
 def _may_win(left_grad, left_hess, node_sums, alpha, reg_lambda, bound):
-    """1 if the split is allowed and may gain `bound`, or else 0: all in whole steps, without branch or division.
+    """Whether the split is allowed and may gain `bound`: all in whole steps, without division.
 
     L^2 / h + R^2 / k < bound is tested as L^2 k + R^2 h < bound h k.
     """
@@ -79,30 +82,12 @@ def _may_win(left_grad, left_hess, node_sums, alpha, reg_lambda, bound):
     right -= min(max(right, -alpha), alpha)
     h, k = float64(left_hess) + reg_lambda, float64(right_hess) + reg_lambda
     is_less = left * left * k + right * right * h < bound * h * k
-    return int64(left_hess >= node_sums[2]) & int64(right_hess >= node_sums[2]) & int64(not is_less)
+    return left_hess >= node_sums[2] and right_hess >= node_sums[2] and not is_less
 
 
 @inline
-def _mark(n, node_sums, alpha, reg_lambda, bound, candidates):
-    """Marks which of n candidates may gain `bound`; returns whether any does. Compiled to vector instructions."""
-    grads, hesses = candidates[_GRAD], candidates[_HESS]
-    missing_grads, missing_hesses = candidates[_MISSING_GRAD], candidates[_MISSING_HESS]
-    marks = candidates[_MAY_WIN]
-    sums = (node_sums[0], node_sums[1], node_sums[2])
-    any_mark = int64(0)
-    for i in range(n):
-        mark = _may_win(grads[i], hesses[i], sums, alpha, reg_lambda, bound)
-        grad, hess = grads[i] + missing_grads[i], hesses[i] + missing_hesses[i]
-        mark |= 2 * (int64(missing_hesses[i] > 0) & _may_win(grad, hess, sums, alpha, reg_lambda, bound))
-        marks[i] = mark
-        any_mark |= mark
-    return any_mark != 0
-
-
-@inline
-def _consider(grad, hess, where, default_left, parent_score, ids, node_sums, rule, best, best_gain):
+def _consider(grad, hess, feature, bin_, default_left, parent_score, ids, node_sums, rule, best, best_gain):
     """Keeps the split if it is better; on a tie the lower user number."""
-    feature = where >> int64(32)
     gain = (
         _score(float64(grad), float64(hess), rule)
         + _score(float64(node_sums[0] - grad), float64(node_sums[1] - hess), rule)
@@ -115,25 +100,175 @@ def _consider(grad, hess, where, default_left, parent_score, ids, node_sums, rul
         best_gain[0] = gain
         best[FEATURE] = ids[feature]
         best[LOCAL] = feature
-        best[BIN] = where & int64(0xFFFFFFFF)
+        best[BIN] = bin_
         best[DEFAULT_LEFT] = default_left
         best[LEFT_GRAD] = grad
         best[LEFT_HESS] = hess
 
 
 @inline
-def _choose(n, parent_score, ids, node_sums, rule, candidates, best, best_gain):
-    """Keeps the best of the marked candidates. A feature's come with ascending bins, missing right first."""
-    for i in range(n):
-        mark = candidates[_MAY_WIN, i]
-        if mark == 0:
-            continue
-        grad, hess, where = candidates[_GRAD, i], candidates[_HESS, i], candidates[_WHERE, i]
-        if mark & 1:
-            _consider(grad, hess, where, 0, parent_score, ids, node_sums, rule, best, best_gain)
-        if mark & 2:
-            grad, hess = grad + candidates[_MISSING_GRAD, i], hess + candidates[_MISSING_HESS, i]
-            _consider(grad, hess, where, 1, parent_score, ids, node_sums, rule, best, best_gain)
+def _bins_of(node, i, bin_offsets, default_bins):
+    """Of the node's feature i: where its bins begin and end, and the bins of zero and of NaN, or -1."""
+    feature = uint64(node.features[i])
+    first, zero_bin, nan_bin = int64(bin_offsets[feature]), default_bins[_2 * feature], default_bins[_2 * feature + _1]
+    zero_bin = first + zero_bin if zero_bin >= 0 else int64(-1)
+    nan_bin = first + nan_bin if nan_bin >= 0 else int64(-1)
+    return int64(node.starts[i]), int64(node.starts[i + 1]), zero_bin, nan_bin
+
+
+@inline
+def _choose(node, pairs, i, bin_offsets, default_bins, parent_score, ids, node_sums, constants, rule, best, best_gain):
+    """Keeps the best split by the node's feature i, if it is better; bins in order, missing right first.
+
+    Unstored cells are missing; or zeros, whose sums join those of zero_bin, and NaN, in nan_bin, is missing.
+    """
+    alpha, reg_lambda, score_step = constants
+    feature, first_bin = int64(node.features[i]), int64(bin_offsets[node.features[i]])
+    k, end, zero_bin, nan_bin = _bins_of(node, i, bin_offsets, default_bins)
+    unstored_grad, unstored_hess = node_sums[0], node_sums[1]
+    for j in range(k, end):
+        bin_grad, bin_hess = read(node.sums, pairs, j)
+        unstored_grad -= bin_grad
+        unstored_hess -= bin_hess
+    missing_grad, missing_hess, zeros_due = unstored_grad, unstored_hess, False
+    if zero_bin >= 0:
+        missing_grad, missing_hess, zeros_due = int64(0), int64(0), unstored_hess > 0
+        if node.bins[end - 1] == nan_bin:
+            end -= 1
+            missing_grad, missing_hess = read(node.sums, pairs, end)
+    grad, hess = int64(0), int64(0)
+    while k < end or zeros_due:
+        bin_ = int64(node.bins[k]) if k < end else zero_bin
+        if zeros_due and zero_bin <= bin_:
+            zeros_due, bin_ = False, zero_bin
+            grad += unstored_grad
+            hess += unstored_hess
+        if k < end and node.bins[k] == bin_:
+            bin_grad, bin_hess = read(node.sums, pairs, k)
+            grad += bin_grad
+            hess += bin_hess
+            k += 1
+        bound = (parent_score + best_gain[0]) * score_step
+        for default_left in range(1 + int64(missing_hess > 0)):
+            left_grad, left_hess = grad + default_left * missing_grad, hess + default_left * missing_hess
+            if _may_win(left_grad, left_hess, node_sums, alpha, reg_lambda, bound):
+                _consider(
+                    left_grad, left_hess, feature, bin_ - first_bin, default_left, parent_score, ids, node_sums, rule, best,
+                    best_gain,
+                )  # fmt: skip
+
+
+@inline
+def _slot(sums, pairs, k):
+    """Slot k, packed, and 0; or grad and hess."""
+    k = uint64(k)
+    return (sums[_2 * k], sums[_2 * k + _1]) if pairs else (sums[k], int64(0))
+
+
+@inline
+def _put_left(left, hess, pairs, at, lefts, words):
+    if pairs:
+        lefts[0, at], lefts[1, at] = left, hess
+    else:
+        words[at] = left
+
+
+@inline
+def _put_lefts(sums, pairs, begin, end, left, hess, at, lefts, words):
+    """A left side for each bin begin .. end, that ends with it; returns the last one's sums, and where the next goes."""
+    for k in range(uint64(begin), uint64(end)):
+        bin_sum, bin_hess = _slot(sums, pairs, k)
+        left += bin_sum
+        hess += bin_hess
+        _put_left(left, hess, pairs, at, lefts, words)
+        at += _1
+    return left, hess, at
+
+
+@inline
+def _add_lefts(node, pairs, i, bin_offsets, default_bins, total, total_hess, n, lefts, words):
+    """Adds the left sides of all splits by the node's feature i that `_choose` looks at; returns how many there are.
+
+    total, total_hess  of all the node's rows, as _slot has them
+    lefts  float64 (2, n): grads and hesses, of sums in pairs  # OUT
+    words  int64, the same memory: packed ones  # OUT
+    """
+    begin, end, zero_bin, nan_bin = _bins_of(node, i, bin_offsets, default_bins)
+    first, missing, missing_hess, zeros, zeros_hess = uint64(n), int64(0), int64(0), int64(0), int64(0)
+    if zero_bin >= 0:
+        zeros, zeros_hess = total, total_hess
+        for k in range(begin, end):
+            bin_sum, bin_hess = _slot(node.sums, pairs, k)
+            zeros -= bin_sum
+            zeros_hess -= bin_hess
+        if node.bins[end - 1] == nan_bin:
+            end -= 1
+            missing, missing_hess = _slot(node.sums, pairs, end)
+    if zeros | zeros_hess == 0:
+        left, hess, at = _put_lefts(node.sums, pairs, begin, end, int64(0), int64(0), first, lefts, words)
+    else:
+        after = first_from(zero_bin, node.bins, begin, end)
+        left, hess, at = _put_lefts(node.sums, pairs, begin, after, int64(0), int64(0), first, lefts, words)
+        left += zeros
+        hess += zeros_hess
+        if after == end or node.bins[after] != zero_bin:
+            _put_left(left, hess, pairs, at, lefts, words)
+            at += _1
+        left, hess, at = _put_lefts(node.sums, pairs, after, end, left, hess, at, lefts, words)
+    if zero_bin < 0:
+        missing, missing_hess = total - left, total_hess - hess
+    if missing | missing_hess != 0:
+        to, more, more_hess = at - first, float64(missing), float64(missing_hess)
+        for k in range(first, at):
+            if pairs:
+                lefts[0, to + k] = lefts[0, k] + more
+                lefts[1, to + k] = lefts[1, k] + more_hess
+            else:
+                words[to + k] = words[k] + missing
+        at += to
+    return int64(at)
+
+
+@inline
+def _some_may_win(n, node_sums, alpha, reg_lambda, bound, lefts):
+    """Whether one of n splits, whose left sides are in pairs, may be one that _may_win. Compiled to vector instructions.
+
+    What rounding may take from grads is added: the more they are, the more a split scores.
+    """
+    if node_sums[1] >= _EXACT:
+        return n > 0
+    total, total_hess, least = float64(node_sums[0]), float64(node_sums[1]), float64(node_sums[2])
+    lost, less, some = abs(total) * _LOST_IN_FLOAT64, bound * _SURELY_LESS, int64(0)
+    for i in range(uint64(n)):
+        left, h = lefts[0, i], lefts[1, i]
+        right, k = abs(total - left), total_hess - h
+        left = abs(left)
+        more = left * _LOST_IN_FLOAT64 + lost
+        left = max(left + more - alpha, 0.0)
+        right = max(right + more - alpha, 0.0)
+        allowed = (h >= least) & (k >= least)
+        h += reg_lambda
+        k += reg_lambda
+        some |= int64(allowed & (not left * left * k + right * right * h < less * h * k))
+    return some != 0
+
+
+@inline
+def _some_may_win_packed(n, node_sums, alpha, reg_lambda, bound, words):
+    """The same where they are packed: in float32, of which there are twice as many in a vector."""
+    grads, hesses = words.view(np.int32), words.view(np.uint32)
+    total, total_hess, least = int32(node_sums[0]), uint32(node_sums[1]), uint32(min(node_sums[2], int64(LOW)))
+    more, shrunk, zero = float32(_MORE_IN_FLOAT32), float32(alpha / _MORE_IN_FLOAT32), float32(0)
+    less, more_hess, some = float32(bound * _LESS_IN_FLOAT32), float32(reg_lambda), int32(0)
+    for i in range(uint64(n)):
+        grad, hess = grads[_2 * i + _1], hesses[_2 * i]
+        rest_grad, rest_hess = int32(total - grad), uint32(total_hess - hess)
+        left = max(abs(float32(grad)) * more - shrunk, zero)
+        right = max(abs(float32(rest_grad)) * more - shrunk, zero)
+        h, k = float32(hess) + more_hess, float32(rest_hess) + more_hess
+        is_less = left * left * k + right * right * h < less * h * k
+        some = int32(some | int32((hess >= least) & (rest_hess >= least) & (not is_less)))
+    return some != 0
 
 
 @estimate
@@ -152,10 +287,10 @@ def _weigh(sums, pairs, begin, end):
     total = int64(0)
     for k in range(begin, end):
         total += sums[k]
-        grad, hess = float32(int32(sums[k] >> int64(32))), float32(uint32(sums[k] & int64(0xFFFFFFFF)))
+        grad, hess = float32(int32(sums[k] >> int64(32))), float32(uint32(sums[k] & int64(LOW)))
         squares += grad * grad / hess
         size += abs(grad)
-    return squares, size, total >> int64(32), total & int64(0xFFFFFFFF)
+    return squares, size, total >> int64(32), total & int64(LOW)
 
 
 @inline
@@ -172,69 +307,6 @@ def _most_score(sums, pairs, begin, end, node_sums, reg_lambda):
     rest = abs(float64(node_sums[0]) - 0.5 * float64(grad)) + 0.5 * more * float64(size)
     few = more * float64(squares) * float64(hess) / (float64(hess) + reg_lambda)
     return few + rest * rest / (float64(node_sums[1] - hess) + reg_lambda)
-
-
-@inline
-def _add_bins(node, pairs, begin, end, first, node_sums, n, candidates):
-    """Adds the candidates of a feature whose unstored cells are missing, one for each bin; returns how many there are.
-
-    first + bin is what a candidate's field _WHERE says.
-    """
-    at = uint64(n)
-    if end - begin == 1:  # as in one-hot data: without the loops' preparations
-        grad, hess = read(node.sums, pairs, begin)
-        candidates[_GRAD, at], candidates[_HESS, at] = grad, hess
-        candidates[_MISSING_GRAD, at], candidates[_MISSING_HESS, at] = node_sums[0] - grad, node_sums[1] - hess
-        candidates[_WHERE, at] = first + node.bins[uint64(begin)]
-        return n + 1
-    grad, hess = int64(0), int64(0)
-    for k in range(begin, end):
-        bin_grad, bin_hess = read(node.sums, pairs, k)
-        grad += bin_grad
-        hess += bin_hess
-        candidates[_GRAD, at], candidates[_HESS, at], candidates[_WHERE, at] = grad, hess, first + node.bins[uint64(k)]
-        at += uint64(1)
-    grad, hess = node_sums[0] - grad, node_sums[1] - hess
-    for k in range(uint64(n), at):
-        candidates[_MISSING_GRAD, k], candidates[_MISSING_HESS, k] = grad, hess
-    return int64(at)
-
-
-@inline
-def _add_bins_and_zeros(node, pairs, begin, end, first, zero_bin, nan_bin, node_sums, n, candidates):
-    """The same where unstored cells are zeros, whose sums join those of zero_bin, and NaN, in nan_bin, is missing."""
-    zero_grad, zero_hess = node_sums[0], node_sums[1]
-    for k in range(begin, end):
-        grad, hess = read(node.sums, pairs, k)
-        zero_grad -= grad
-        zero_hess -= hess
-    missing_grad, missing_hess = int64(0), int64(0)
-    if node.bins[end - 1] == nan_bin:
-        end -= 1
-        missing_grad, missing_hess = read(node.sums, pairs, end)
-    zeros_due = zero_hess > 0
-    grad, hess = int64(0), int64(0)
-    n_before = n
-    for k in range(begin, end):
-        if zeros_due and zero_bin <= node.bins[k]:
-            zeros_due = False
-            grad += zero_grad
-            hess += zero_hess
-            if zero_bin < node.bins[k]:
-                candidates[_GRAD, n], candidates[_HESS, n], candidates[_WHERE, n] = grad, hess, first + zero_bin
-                n += 1
-        bin_grad, bin_hess = read(node.sums, pairs, k)
-        grad += bin_grad
-        hess += bin_hess
-        candidates[_GRAD, n], candidates[_HESS, n], candidates[_WHERE, n] = grad, hess, first + node.bins[k]
-        n += 1
-    if zeros_due:
-        grad, hess = grad + zero_grad, hess + zero_hess
-        candidates[_GRAD, n], candidates[_HESS, n], candidates[_WHERE, n] = grad, hess, first + zero_bin
-        n += 1
-    for k in range(n_before, n):
-        candidates[_MISSING_GRAD, k], candidates[_MISSING_HESS, k] = missing_grad, missing_hess
-    return n
 
 
 @inline
@@ -266,26 +338,18 @@ def _some_may_gain(sums, pairs, begin, end, node_sums, reg_lambda, bound):
     return some
 
 
-@inline
-def _add_feature(node, pairs, i, bin_offsets, default_bins, node_sums, n, candidates):
-    """Adds the candidates of the node's feature i; returns how many there are."""
-    begin, end, feature = int64(node.starts[i]), int64(node.starts[i + 1]), int64(node.features[i])
-    zero_bin, nan_bin = default_bins[2 * feature], default_bins[2 * feature + 1]
-    first_bin = int64(bin_offsets[feature])
-    first = (feature << int64(32)) - first_bin
-    if zero_bin < 0:
-        return _add_bins(node, pairs, begin, end, first, node_sums, n, candidates)
-    zero_bin, nan_bin = first_bin + zero_bin, first_bin + nan_bin if nan_bin >= 0 else int64(-1)
-    return _add_bins_and_zeros(node, pairs, begin, end, first, zero_bin, nan_bin, node_sums, n, candidates)
+def room_for(most_bins: int) -> int:
+    """How long a row of find_split's `lefts` is, for features of so many bins at most."""
+    return _BATCH + 2 * (most_bins + 1)
 
 
 @kernel(
     boolean(
-        NODE_HISTOGRAM, boolean, IN[int32], IN[int32], IN[int64], IN[int64], IN[float64],
-        OUT2[int64], OUT[float64], OUT[int64], OUT[float64],
+        NODE_HISTOGRAM, boolean, IN[int32], IN[int32], IN[int64], IN[int64], IN[float64], OUT2[float64], OUT[float64],
+        OUT[int64], OUT[float64],
     )
 )  # fmt: skip
-def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, candidates, scores, best, best_gain):
+def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, lefts, scores, best, best_gain):
     """Finds a node's best split, a proposal whose LOCAL is the feature's number here (OUT); returns whether there is one.
 
     node          the node's histogram; pairs: whether its sums are
@@ -294,7 +358,7 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, can
                   cell is missing; and the bin in the feature that holds NaN, or -1
     ids           int64: user number of a feature
     node_sums     int64: sum_grad, sum_hess of all rows, least sum_hess of a child
-    candidates    int64 (N_FIELDS, BATCH + 1 + most bins of a feature): spare room  # OUT
+    lefts         float64 (2, room_for(most bins of a feature)): spare room  # OUT
     scores        float64 (n_features): spare room  # OUT
     """
     total_grad, total_hess = node_sums[0], node_sums[1]
@@ -305,61 +369,74 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, can
     # In whole steps nothing has to be scaled for each candidate; steps are powers of two, so this is exact.
     alpha, reg_lambda = rule[REG_ALPHA] / rule[GRAD_STEP], rule[REG_LAMBDA] / rule[HESS_STEP]
     score_step = _SURELY_LESS / rule[GRAD_STEP] / rule[GRAD_STEP] * rule[HESS_STEP]
-    n_features = len(node.features)
-    # The most that each feature's children can score; of one bin, which takes a sixth of the time below, it is not asked.
+    n_features, words = len(node.features), lefts[0].view(np.int64)
+    packed = (total_grad << int64(32)) + total_hess
+    # The most that each feature's children can score; of one bin, which takes a sixth of the time below, it is not asked,
+    # nor of one that all rows have: it would be more than any do.
     promising, most = int64(-1), -1.0
     for first in range(0, n_features, 64):
         several = _with_several(node.starts, first, min(64, n_features - first))
         while several != _0:
             i = first + int64(lowest_one(several))
             several &= several - _1
-            scores[i] = _most_score(node.sums, pairs, node.starts[i], node.starts[i + 1], node_sums, reg_lambda)
-            if scores[i] > most:
-                promising, most = i, scores[i]
-    # The most promising feature goes first, so that others fall behind it at once; that it comes again changes nothing.
-    # To mark and choose stands here three times: in a function, though inlined, it takes 1.15 times as long on dense data.
-    bound, n = (parent_score + best_gain[0]) * score_step, int64(0)
-    if promising >= 0:
-        n = _add_feature(node, pairs, promising, bin_offsets, default_bins, node_sums, n, candidates)
-        if _mark(n, node_sums, alpha, reg_lambda, bound, candidates):
-            _choose(n, parent_score, ids, node_sums, rule, candidates, best, best_gain)
-            bound = (parent_score + best_gain[0]) * score_step
-        n = int64(0)
-    for first in range(0, n_features, 64):
+            scores[i] = np.inf
+            if default_bins[2 * node.features[i]] < 0:
+                scores[i] = _most_score(node.sums, pairs, node.starts[i], node.starts[i + 1], node_sums, reg_lambda)
+                if scores[i] > most:
+                    promising, most = i, scores[i]
+    # The most promising feature goes first (block -1), so that others fall behind it; that it comes again changes nothing.
+    bound = (parent_score + best_gain[0]) * score_step
+    for block in range(-1 if promising >= 0 else 0, (n_features + 63) >> 6):
+        first = 64 * block if block >= 0 else promising & ~63
         n_here = min(64, n_features - first)
         several = _with_several(node.starts, first, n_here)
         left, begin, end = mask_of(uint64(n_here)), int64(node.starts[first]), int64(node.starts[first + n_here])
-        if end - begin <= _FEW_BINS and not _some_may_gain(node.sums, pairs, begin, end, node_sums, reg_lambda, bound):
+        if block < 0:
+            left = _1 << uint64(promising & 63)
+        elif end - begin <= _FEW_BINS and not _some_may_gain(node.sums, pairs, begin, end, node_sums, reg_lambda, bound):
             left = several
+        n, tested, chosen = int64(0), _0, _0  # of the 64, a bit for each feature that is tested, and to be looked at
         while left != _0:
-            i = first + int64(lowest_one(left))
-            left &= left - _1
-            begin = int64(node.starts[i])
-            if node.starts[i + 1] - begin == 1:
-                grad, hess = read(node.sums, pairs, begin)
-                if not _may_gain(grad, hess, node_sums, reg_lambda, bound):
-                    continue
-            elif scores[i] < bound:
+            i, bit = first + int64(lowest_one(left)), left & (_0 - left)
+            left ^= bit
+            if several & bit == _0:
+                grad, hess = read(node.sums, pairs, int64(node.starts[i]))
+                if _may_gain(grad, hess, node_sums, reg_lambda, bound):
+                    chosen |= bit
+            elif scores[i] >= bound:
+                tested |= bit
+                if pairs:
+                    n = _add_lefts(node, True, i, bin_offsets, default_bins, total_grad, total_hess, n, lefts, words)
+                else:
+                    n = _add_lefts(node, False, i, bin_offsets, default_bins, packed, int64(0), n, lefts, words)
+            if n < _BATCH and left != _0:
                 continue
-            n = _add_feature(node, pairs, i, bin_offsets, default_bins, node_sums, n, candidates)
-            if n >= BATCH:
-                if _mark(n, node_sums, alpha, reg_lambda, bound, candidates):
-                    _choose(n, parent_score, ids, node_sums, rule, candidates, best, best_gain)
-                    bound = (parent_score + best_gain[0]) * score_step
-                n = int64(0)
-    if _mark(n, node_sums, alpha, reg_lambda, bound, candidates):
-        _choose(n, parent_score, ids, node_sums, rule, candidates, best, best_gain)
+            if pairs:
+                some = _some_may_win(n, node_sums, alpha, reg_lambda, bound, lefts)
+            else:
+                some = _some_may_win_packed(n, node_sums, alpha, reg_lambda, bound, words)
+            if some:
+                chosen |= tested
+            while chosen != _0:
+                i = first + int64(lowest_one(chosen))
+                chosen &= chosen - _1
+                _choose(
+                    node, pairs, i, bin_offsets, default_bins, parent_score, ids, node_sums, (alpha, reg_lambda, score_step),
+                    rule, best, best_gain,
+                )  # fmt: skip
+            bound = (parent_score + best_gain[0]) * score_step
+            n, tested = int64(0), _0
     return best[FEATURE] >= 0
 
 
 @kernel(
     void(
-        NODE_HISTOGRAM, OUT2[int64], IN[int32], IN[int32], IN[int64], IN[int32], IN[int32], int64, IN[float64], OUT2[int64],
-        OUT[float64], OUT2[int64], OUT[float64],
+        NODE_HISTOGRAM, OUT2[int64], IN[int32], IN[int32], IN[int64], IN[int32], IN[int32], int64, IN[float64],
+        OUT2[float64], OUT[float64], OUT2[int64], OUT[float64],
     )
 )  # fmt: skip
 def find_splits(
-    memory, nodes, bin_offsets, default_bins, ids, shards, locals_, least, rule, candidates, scores, proposals, gains
+    memory, nodes, bin_offsets, default_bins, ids, shards, locals_, least, rule, lefts, scores, proposals, gains
 ):
     """find_split of each open node (kernels.open_nodes): `proposals` and their `gains`, -inf where there is none.  # OUT
 
@@ -371,8 +448,8 @@ def find_splits(
         node_sums[0], node_sums[1] = nodes[i, GRAD], nodes[i, HESS]
         best = proposals[i]
         found = find_split(
-            histogram_of(memory, nodes[i]), nodes[i, PAIRS] != 0, bin_offsets, default_bins, ids, node_sums, rule,
-            candidates, scores, best, gains[i : i + 1],
+            histogram_of(memory, nodes[i]), nodes[i, PAIRS] != 0, bin_offsets, default_bins, ids, node_sums, rule, lefts,
+            scores, best, gains[i : i + 1],
         )  # fmt: skip
         if found and gains[i] >= rule[GAMMA]:
             feature = uint64(best[LOCAL])

@@ -110,9 +110,9 @@ def test_find_split(benchmark, data):
     node = _node(data)[1]
     missing = np.full(2 * N_FEATURES, -1, np.int32)
     rule = np.array([2.0**-15, 2.0**-15, 1.0, 0.0, 1e-6])
-    candidates = np.empty((gains.N_FIELDS, gains.BATCH + 1 + N_BINS), np.int64)
+    lefts = np.empty((2, gains.room_for(N_BINS)))
     found = benchmark(
-        gains.find_split, node, True, data.bin_offsets, missing, np.arange(N_FEATURES), data.total, rule, candidates,
+        gains.find_split, node, True, data.bin_offsets, missing, np.arange(N_FEATURES), data.total, rule, lefts,
         np.empty(N_FEATURES), np.zeros(splits.N_PROPOSED, np.int64), np.zeros(1),
     )  # fmt: skip
     assert found == 1

@@ -74,7 +74,7 @@ def find(kernels, rows, values, features, n_bins, rule, lived=None, pairs=True):
         node, pairs, bin_offsets, default_bins, np.array(ids, np.int64),
         np.array([*naive.sums_of(range(len(rows)), values), rule.least]),
         np.array([rule.grad_step, rule.hess_step, rule.reg_lambda, rule.reg_alpha, rule.min_gain]),
-        np.empty((gains.N_FIELDS, gains.BATCH + 1 + max(n_bins.values())), np.int64), np.empty(len(ids)), best, best_gain,
+        np.empty((2, gains.room_for(max(n_bins.values())))), np.empty(len(ids)), best, best_gain,
     )  # fmt: skip
     assert found == (best[splits.FEATURE] >= 0)
     if not found:
@@ -230,3 +230,43 @@ def test_no_split_by_a_feature_scores_more_than_is_said(kernels, seed, pairs, mo
             grad, hess = int(left[0].sum()), int(left[1].sum())
             score = Fraction(grad**2, hess + 1) + Fraction((int(total[0]) - grad) ** 2, int(total[1]) - hess + 1)
             assert float(score) * gains._SURELY_LESS <= said  # the slack that find_split leaves
+
+
+@WAYS
+@settings(max_examples=400, deadline=None)
+@given(st.data(), st.booleans())
+def test_no_split_that_may_win_is_left_out_roughly(kernels, data, pairs):
+    """One split at a time, beside its exact score; and what scores clearly less is told from it."""
+    most_grad, most_hess = (2**60, 2**61) if pairs else (2**31 - 1, 2**32 - 1)
+    draw_grad = st.integers(-most_grad, most_grad) | st.integers(-9, 9)
+    left, total = data.draw(draw_grad), data.draw(draw_grad)
+    if abs(total - left) > most_grad:
+        total = left
+    hess = data.draw(st.integers(1, most_hess // 2) | st.integers(1, 9))
+    rest = data.draw(st.integers(1, most_hess // 2) | st.integers(1, 9))
+    least = data.draw(st.sampled_from([1, hess, rest, 2**33, 2**62]))
+    alpha = data.draw(st.sampled_from([0.0, 0.0, 3.7, abs(left) * 0.999, 2.0**40]))
+    reg_lambda = data.draw(st.sampled_from([0.0, 1.0, 2.0**20, 2.0**60]))
+    sides = (left, hess), (total - left, rest)
+    score = sum(max(abs(grad) - Fraction(alpha), 0) ** 2 / (side + Fraction(reg_lambda)) for grad, side in sides)
+    node_sums, lefts = np.array([total, hess + rest, least]), np.zeros((2, 1))
+    words = lefts[0].view(np.int64)
+    if pairs:
+        lefts[:, 0] = left, hess
+    else:
+        words[0] = (left << 32) + hess
+
+    def may_win(bound):
+        name, held = ("_some_may_win", lefts) if pairs else ("_some_may_win_packed", words)
+        function = as_kernel(getattr(gains, name)) if kernels is gains else getattr(kernels, name)
+        return function(1, node_sums, alpha, reg_lambda, bound, held)
+
+    allowed = hess >= least and rest >= least
+    if allowed:
+        assert may_win(float(score) * gains._SURELY_LESS)
+    exact = hess + rest < 2**53  # of more, float64 may not know which are few
+    if exact and not allowed and least < 2**32:
+        assert not may_win(float(score) * gains._SURELY_LESS)
+    clear = alpha == 0.0 and (not pairs or abs(total - left) > abs(left) * 2.0**-40)
+    if exact and clear and 0 < score < 2**60:
+        assert not may_win(float(score) * (1.0 + 2.0**-16))
