@@ -50,6 +50,8 @@ _LOW = 0xFFFFFFFF
 _AHEAD = uint64(32)  # how many rows ahead a row's cells are asked for: a node's rows are far apart
 _LINE = uint64(64)  # bytes of a cache's line
 _ROWS_AT_ONCE = uint64(2048)
+# So many features' sums stay in a core's second cache: more of them are added by turns.
+_FEATURES_AT_ONCE, _PAIRS_AT_ONCE = uint64(128), uint64(64)
 _FEW = 1024  # rows: if no more fit one slot, moving what they come to takes longer than they do
 
 
@@ -98,23 +100,29 @@ def interleave(columns, cells):
 
 
 @inline
-def _add_pairs(cells, n_features, bin_offsets, rows, begin, end, packed, acc):
-    """`build_dense` straight into pairs, for values too wide to be added while packed."""
-    for i in range(begin, end):
+def _add_pairs(cells, n_features, bin_offsets, rows, first, last, packed, acc):
+    """`build_dense` of the features first .. last straight into pairs, for values too wide to be added while packed."""
+    n_rows = uint64(len(rows))
+    for i in range(n_rows):
+        if i + _AHEAD < n_rows:
+            ahead = uint64(rows[i + _AHEAD])
+            prefetch(packed, ahead)
+            prefetch(cells, ahead * n_features + first)
+            prefetch(cells, ahead * n_features + last - _1)
         row = uint64(rows[i])
         grad, hess = grad_and_hess(packed, row)
-        for f in range(n_features):
+        for f in range(first, last):
             cell = int64(cells[row * n_features + f])
-            if cell < bin_offsets[f + uint64(1)] - bin_offsets[f]:
-                slot = uint64(2) * uint64(bin_offsets[f] + cell)
+            if cell < bin_offsets[f + _1] - bin_offsets[f]:
+                slot = _2 * uint64(bin_offsets[f] + cell)
                 acc[slot] += grad
-                acc[slot + uint64(1)] += hess
+                acc[slot + _1] += hess
 
 
 @inline
-def _move(bin_offsets, stride, pairs, wide, acc):
-    """Adds the wide accumulator to `acc`, and sets it to 0."""
-    for f in range(uint64(len(bin_offsets) - 1)):
+def _move(bin_offsets, stride, first, last, pairs, wide, acc):
+    """Adds what the wide accumulator has of the features first .. last to `acc`, and sets it to 0."""
+    for f in range(first, last):
         slot = f * stride
         for b in range(uint64(bin_offsets[f]), uint64(bin_offsets[f + uint64(1)])):
             value = wide[slot]
@@ -156,43 +164,50 @@ def build_dense(cells, stride, bin_offsets, rows, packed, pairs, n_fit, wide, ac
     """
     n_features, n_rows = uint64(len(bin_offsets) - 1), uint64(len(rows))
     width, per_line = _stride_and_line(cells, stride)
-    n_between = (n_features - _1) // per_line  # lines of a row's cells, between those of its first and its last
-    if pairs and n_fit < _FEW:
-        _add_pairs(cells, n_features, bin_offsets, rows, uint64(0), n_rows, packed, acc)
-        return
-    for begin in range(uint64(0), n_rows, uint64(n_fit)):
-        end = min(begin + uint64(n_fit), n_rows)
-        for i in range(begin, end):  # not in functions of their own: even inlined, these take up to five times as long
-            if i + _AHEAD < end:
-                ahead = uint64(rows[i + _AHEAD])
-                prefetch(packed, ahead)
-                prefetch(cells, ahead * n_features)
-                prefetch(cells, ahead * n_features + n_features - uint64(1))
-                for line in range(n_between):
-                    prefetch(cells, ahead * n_features + (line + _1) * per_line)
-            row = uint64(rows[i])
-            value, at, slot = as_slot(packed, row), row * n_features, _0
-            behind = at + n_features
-            # What eights leave is added without a loop: one over 14 or 15 cells ends where some processors never expect it,
-            # which takes longer than all of them.
-            while at + _8 <= behind:
-                for k in range(_8):
-                    wide[slot + uint64(cells[at + k])] += value
-                    slot += width
-                at += _8
-            if n_features & _4:
-                for k in range(_4):
-                    wide[slot + uint64(cells[at + k])] += value
-                    slot += width
-                at += _4
-            if n_features & _2:
-                for k in range(_2):
-                    wide[slot + uint64(cells[at + k])] += value
-                    slot += width
-                at += _2
-            if n_features & _1:
-                wide[slot + uint64(cells[at])] += value
-        _move(bin_offsets, width, pairs, wide, acc)
+    by_pairs = pairs and n_fit < _FEW
+    at_once = _PAIRS_AT_ONCE if by_pairs else _FEATURES_AT_ONCE
+    for first in range(_0, n_features, at_once):
+        last = min(first + at_once, n_features)
+        n_here = last - first
+        if by_pairs:
+            _add_pairs(cells, n_features, bin_offsets, rows, first, last, packed, acc)
+            continue
+        n_between = (n_here - _1) // per_line  # lines of a row's cells, between those of its first and its last
+        for begin in range(_0, n_rows, uint64(n_fit)):
+            end = min(begin + uint64(n_fit), n_rows)
+            # Not in functions of their own: even inlined, these take up to five times as long.
+            for i in range(begin, end):
+                if i + _AHEAD < end:
+                    ahead = uint64(rows[i + _AHEAD])
+                    prefetch(packed, ahead)
+                    ahead = ahead * n_features + first
+                    prefetch(cells, ahead)
+                    prefetch(cells, ahead + n_here - _1)
+                    for line in range(n_between):
+                        prefetch(cells, ahead + (line + _1) * per_line)
+                row = uint64(rows[i])
+                value, at, slot = as_slot(packed, row), row * n_features + first, first * width
+                behind = at + n_here
+                # What eights leave is added without a loop: one over 14 or 15 cells ends where some processors never expect
+                # it, which takes longer than all of them.
+                while at + _8 <= behind:
+                    for k in range(_8):
+                        wide[slot + uint64(cells[at + k])] += value
+                        slot += width
+                    at += _8
+                if n_here & _4:
+                    for k in range(_4):
+                        wide[slot + uint64(cells[at + k])] += value
+                        slot += width
+                    at += _4
+                if n_here & _2:
+                    for k in range(_2):
+                        wide[slot + uint64(cells[at + k])] += value
+                        slot += width
+                    at += _2
+                if n_here & _1:
+                    wide[slot + uint64(cells[at])] += value
+            _move(bin_offsets, width, first, last, pairs, wide, acc)
 
 
 @inline
