@@ -15,7 +15,7 @@ N_ROWS = 30
 @WAYS
 @pytest.mark.parametrize("code", [np.uint8, np.uint16])
 @pytest.mark.parametrize("most", [3, 2**31 - 1])
-@pytest.mark.parametrize("n_features", [1, 2, 3, 7, 8, 9, 12, 15, 16, 22])
+@pytest.mark.parametrize("n_features", [1, 2, 3, 7, 8, 9, 12, 15, 16, 22, 64, 65, 128, 129, 200])
 def test_rows_of_any_length(kernels, n_features, most, code):
     """Cells that are not stored among them; sums packed and in pairs; rows in two chunks, as two threads list them."""
     rng = np.random.default_rng(n_features)
