@@ -50,7 +50,7 @@ _LOW = 0xFFFFFFFF
 _AHEAD = uint64(32)  # how many rows ahead a row's cells are asked for: a node's rows are far apart
 _LINE = uint64(64)  # bytes of a cache's line
 _ROWS_AT_ONCE = uint64(2048)
-# So many features' sums stay in a core's second cache: more of them are added by turns.
+# So many features' sums, where cells are bytes, stay in a core's second cache: more of them are added by turns.
 _FEATURES_AT_ONCE, _PAIRS_AT_ONCE = uint64(128), uint64(64)
 _FEW = 1024  # rows: if no more fit one slot, moving what they come to takes longer than they do
 

@@ -25,7 +25,7 @@ from psboost.kernels.compile import (
 from psboost.kernels.fills import fill
 from psboost.kernels.histograms import LOW, read
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
-from psboost.kernels.open_nodes import GRAD, HESS, PAIRS, histogram_of
+from psboost.kernels.open_nodes import GRAD, HESS, PAIRS, SIZE, histogram_of
 from psboost.kernels.packing import mask_of
 from psboost.kernels.splits import (
     BIN,
@@ -44,17 +44,17 @@ from psboost.kernels.words import lowest_one
 GRAD_STEP, HESS_STEP, REG_LAMBDA, REG_ALPHA, MIN_GAIN, GAMMA = range(6)
 
 # Splits are tested many at once, roughly: by the sums of their left sides, those of several features together where these
-# have few bins. Only where one may win is each looked at.
-_BATCH = 256
+# have few bins. Only if one may win are the splits of these features looked at, each by itself.
+_BATCH = 256  # so many or more
 _FEW_BINS = 128  # of 64 features, which are tested at once: those that are their feature's only one matter
 _0, _1, _2 = (uint64(k) for k in (0, 1, 2))
-_EXACT = 1 << 53  # float64 holds smaller sums as they are
+_EXACT = 1 << 53  # float64 holds sums that are less as they are
 
 # A gain this much (relative) under the best one is under it after any rounding: each is a few operations of 1e-16.
 _SURELY_LESS = 1.0 - 1e-9
 # The same where they are of 2^-24, in float32; and more than one of these takes from a number.
 _LESS_IN_FLOAT32, _MORE_IN_FLOAT32 = 1.0 - 2.0**-18, 1.0 + 2.0**-21
-_LOST_IN_FLOAT64 = 2.0**-51  # of a number, by several
+_LEAST_IN_FLOAT32 = 2.0**-100  # a bound: rounding takes more from numbers that are much less
 
 # Twice the most that rounding to float32 takes from a sum, for each number that is added and each step to it.
 _LOST = 2.0**-23
@@ -117,12 +117,15 @@ def _bins_of(node, i, bin_offsets, default_bins):
 
 
 @inline
-def _choose(node, pairs, i, bin_offsets, default_bins, parent_score, ids, node_sums, constants, rule, best, best_gain):
+def _choose(node, pairs, i, bin_offsets, default_bins, parent_score, ids, node_sums, in_steps, rule, best, best_gain):
     """Keeps the best split by the node's feature i, if it is better; bins in order, missing right first.
 
-    Unstored cells are missing; or zeros, whose sums join those of zero_bin, and NaN, in nan_bin, is missing.
+    Unstored cells are missing; or zeros, whose sums join those of zero_bin, and NaN, in nan_bin, is missing. Where there is
+    no hess, there is no grad.
+
+    in_steps  reg_alpha, reg_lambda, and what a score is in whole steps
     """
-    alpha, reg_lambda, score_step = constants
+    alpha, reg_lambda, score_step = in_steps
     feature, first_bin = int64(node.features[i]), int64(bin_offsets[node.features[i]])
     k, end, zero_bin, nan_bin = _bins_of(node, i, bin_offsets, default_bins)
     unstored_grad, unstored_hess = node_sums[0], node_sums[1]
@@ -187,10 +190,11 @@ def _put_lefts(sums, pairs, begin, end, left, hess, at, lefts, words):
 
 @inline
 def _add_lefts(node, pairs, i, bin_offsets, default_bins, total, total_hess, n, lefts, words):
-    """Adds the left sides of all splits by the node's feature i that `_choose` looks at; returns how many there are.
+    """Adds the left sides of all splits by the node's feature i that `_choose` looks at, to n that are there; returns how
+    many are then.
 
     total, total_hess  of all the node's rows, as _slot has them
-    lefts  float64 (2, n): grads and hesses, of sums in pairs  # OUT
+    lefts  float64, 2 rows: grads and hesses, of sums in pairs  # OUT
     words  int64, the same memory: packed ones  # OUT
     """
     begin, end, zero_bin, nan_bin = _bins_of(node, i, bin_offsets, default_bins)
@@ -231,21 +235,15 @@ def _add_lefts(node, pairs, i, bin_offsets, default_bins, total, total_hess, n, 
 
 @inline
 def _some_may_win(n, node_sums, alpha, reg_lambda, bound, lefts):
-    """Whether one of n splits, whose left sides are in pairs, may be one that _may_win. Compiled to vector instructions.
-
-    What rounding may take from grads is added: the more they are, the more a split scores.
-    """
-    if node_sums[1] >= _EXACT:
+    """Whether one of n splits, whose left sides are in pairs, may be one that _may_win. Compiled to vector instructions."""
+    if node_sums[1] >= _EXACT or node_sums[3] >= _EXACT:
         return n > 0
     total, total_hess, least = float64(node_sums[0]), float64(node_sums[1]), float64(node_sums[2])
-    lost, less, some = abs(total) * _LOST_IN_FLOAT64, bound * _SURELY_LESS, int64(0)
+    less, some = bound * _SURELY_LESS, int64(0)
     for i in range(uint64(n)):
         left, h = lefts[0, i], lefts[1, i]
-        right, k = abs(total - left), total_hess - h
-        left = abs(left)
-        more = left * _LOST_IN_FLOAT64 + lost
-        left = max(left + more - alpha, 0.0)
-        right = max(right + more - alpha, 0.0)
+        right, k = max(abs(total - left) - alpha, 0.0), total_hess - h
+        left = max(abs(left) - alpha, 0.0)
         allowed = (h >= least) & (k >= least)
         h += reg_lambda
         k += reg_lambda
@@ -259,7 +257,8 @@ def _some_may_win_packed(n, node_sums, alpha, reg_lambda, bound, words):
     grads, hesses = words.view(np.int32), words.view(np.uint32)
     total, total_hess, least = int32(node_sums[0]), uint32(node_sums[1]), uint32(min(node_sums[2], int64(LOW)))
     more, shrunk, zero = float32(_MORE_IN_FLOAT32), float32(alpha / _MORE_IN_FLOAT32), float32(0)
-    less, more_hess, some = float32(bound * _LESS_IN_FLOAT32), float32(reg_lambda), int32(0)
+    less = float32(bound * _LESS_IN_FLOAT32) if bound > _LEAST_IN_FLOAT32 else float32(0)
+    more_hess, some = float32(reg_lambda), int32(0)
     for i in range(uint64(n)):
         grad, hess = grads[_2 * i + _1], hesses[_2 * i]
         rest_grad, rest_hess = int32(total - grad), uint32(total_hess - hess)
@@ -291,6 +290,19 @@ def _weigh(sums, pairs, begin, end):
         squares += grad * grad / hess
         size += abs(grad)
     return squares, size, total >> int64(32), total & int64(LOW)
+
+
+@inline
+def _stored_hess(sums, pairs, begin, end):
+    """The sum of the hesses of slots begin .. end."""
+    hess = int64(0)
+    if pairs:
+        for k in range(uint64(begin), uint64(end)):
+            hess += sums[_2 * k + _1]
+        return hess
+    for k in range(uint64(begin), uint64(end)):
+        hess += sums[k]
+    return hess & int64(LOW)
 
 
 @inline
@@ -339,8 +351,9 @@ def _some_may_gain(sums, pairs, begin, end, node_sums, reg_lambda, bound):
 
 
 def room_for(most_bins: int) -> int:
-    """How long a row of find_split's `lefts` is, for features of so many bins at most."""
-    return _BATCH + 2 * (most_bins + 1)
+    """How long a row of find_split's `lefts` is, for features of so many bins at most: one that comes last to a batch has
+    two left sides for each, with what is missing and without."""
+    return _BATCH + 2 * most_bins
 
 
 @kernel(
@@ -357,7 +370,8 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, lef
     default_bins  int32 (n_features, 2 as pairs): the bin in the feature of value zero, or -1 if an unstored
                   cell is missing; and the bin in the feature that holds NaN, or -1
     ids           int64: user number of a feature
-    node_sums     int64: sum_grad, sum_hess of all rows, least sum_hess of a child
+    node_sums     int64: sum_grad, sum_hess of all rows, least sum_hess of a child, sum of absolute grads; this UNKNOWN only
+                  where float64 holds all sums
     lefts         float64 (2, room_for(most bins of a feature)): spare room  # OUT
     scores        float64 (n_features): spare room  # OUT
     """
@@ -372,16 +386,16 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, lef
     n_features, words = len(node.features), lefts[0].view(np.int64)
     packed = (total_grad << int64(32)) + total_hess
     # The most that each feature's children can score; of one bin, which takes a sixth of the time below, it is not asked,
-    # nor of one that all rows have: it would be more than any do.
+    # nor of one that most rows store: it would be more than any do.
     promising, most = int64(-1), -1.0
     for first in range(0, n_features, 64):
         several = _with_several(node.starts, first, min(64, n_features - first))
         while several != _0:
             i = first + int64(lowest_one(several))
             several &= several - _1
-            scores[i] = np.inf
-            if default_bins[2 * node.features[i]] < 0:
-                scores[i] = _most_score(node.sums, pairs, node.starts[i], node.starts[i + 1], node_sums, reg_lambda)
+            scores[i], begin, end = np.inf, int64(node.starts[i]), int64(node.starts[i + 1])
+            if 2 * _stored_hess(node.sums, pairs, begin, end) < total_hess:
+                scores[i] = _most_score(node.sums, pairs, begin, end, node_sums, reg_lambda)
                 if scores[i] > most:
                     promising, most = i, scores[i]
     # The most promising feature goes first (block -1), so that others fall behind it; that it comes again changes nothing.
@@ -403,7 +417,7 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, lef
                 grad, hess = read(node.sums, pairs, int64(node.starts[i]))
                 if _may_gain(grad, hess, node_sums, reg_lambda, bound):
                     chosen |= bit
-            elif scores[i] >= bound:
+            elif not scores[i] < bound:
                 tested |= bit
                 if pairs:
                     n = _add_lefts(node, True, i, bin_offsets, default_bins, total_grad, total_hess, n, lefts, words)
@@ -442,10 +456,10 @@ def find_splits(
 
     shards, locals_  int32: SHARD and LOCAL of each feature
     """
-    node_sums = np.empty(3, np.int64)
+    node_sums = np.empty(4, np.int64)
     node_sums[2] = least
     for i in range(len(nodes)):
-        node_sums[0], node_sums[1] = nodes[i, GRAD], nodes[i, HESS]
+        node_sums[0], node_sums[1], node_sums[3] = nodes[i, GRAD], nodes[i, HESS], nodes[i, SIZE]
         best = proposals[i]
         found = find_split(
             histogram_of(memory, nodes[i]), nodes[i, PAIRS] != 0, bin_offsets, default_bins, ids, node_sums, rule, lefts,

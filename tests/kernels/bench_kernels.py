@@ -40,7 +40,8 @@ def data():
         indptr=indptr, features=features, values=values, offsets=offsets, rows_of=rows_of, values_of=values_of,
         cuts=cuts, cut_offsets=cut_offsets, bin_offsets=cut_offsets.astype(np.int32), n_bins=len(cuts),
         packed=np.array([naive_gradients.pack(*pair) for pair in sums], np.int64),
-        total=np.array([grads.sum(), hesses.sum(), 1]), rows=np.flatnonzero(rng.random(N_ROWS) < 0.5).astype(np.int32),
+        total=np.array([grads.sum(), hesses.sum(), 1, abs(grads).sum()]),
+        rows=np.flatnonzero(rng.random(N_ROWS) < 0.5).astype(np.int32),
         posting_offsets=np.zeros(len(cuts) + 1, np.int64), posting_rows=np.empty(len(features), np.int32),
     )  # fmt: skip
     _bin(block)

@@ -4,12 +4,31 @@ import numpy as np
 import pytest
 
 from psboost.kernels import dense_builds
-from psboost.kernels.dense import BYTE_STRIDE
+from psboost.kernels.dense import BYTE_STRIDE, build_dense
 from psboost.kernels.node_builds import N_SUMS, add_rows
 from tests.plain import both_ways
 
 WAYS = pytest.mark.parametrize("kernels", both_ways(dense_builds), ids=["compiled", "plain"])
 N_ROWS = 30
+
+
+def test_pairs_of_many_features_in_pieces():
+    """More features than are added up at a time, and more rows than fit one slot."""
+    rng = np.random.default_rng(0)
+    n_rows, n_features = 2600, 200
+    n_bins = rng.integers(1, 5, n_features)
+    bin_offsets = np.concatenate([[0], np.cumsum(n_bins)]).astype(np.int32)
+    cells = rng.integers(0, n_bins + 1, (n_rows, n_features)).astype(np.uint8)
+    grads, hesses = rng.integers(-(2**20), 2**20, n_rows), rng.integers(1, 2**20, n_rows)
+    rows = np.flatnonzero(rng.random(n_rows) < 0.9).astype(np.int32)
+    wide, acc = np.zeros(n_features * BYTE_STRIDE, np.int64), np.zeros(2 * bin_offsets[-1], np.int64)
+    build_dense(cells.reshape(-1), BYTE_STRIDE, bin_offsets, rows, (grads << 32) + hesses, True, 1024, wide, acc)
+    expected = np.zeros((bin_offsets[-1], 2), np.int64)
+    for f in range(n_features):
+        stored = rows[cells[rows, f] < n_bins[f]]
+        np.add.at(expected, bin_offsets[f] + cells[stored, f], np.stack([grads[stored], hesses[stored]], axis=1))
+    np.testing.assert_array_equal(acc.reshape(-1, 2), expected)
+    assert not wide.any()
 
 
 @WAYS

@@ -72,7 +72,7 @@ def find(kernels, rows, values, features, n_bins, rule, lived=None, pairs=True):
     best, best_gain = np.zeros(splits.N_PROPOSED, np.int64), np.zeros(1)
     found = kernels.find_split(
         node, pairs, bin_offsets, default_bins, np.array(ids, np.int64),
-        np.array([*naive.sums_of(range(len(rows)), values), rule.least]),
+        np.array([*naive.sums_of(range(len(rows)), values), rule.least, sum(abs(grad) for grad, _ in values)]),
         np.array([rule.grad_step, rule.hess_step, rule.reg_lambda, rule.reg_alpha, rule.min_gain]),
         np.empty((2, gains.room_for(max(n_bins.values())))), np.empty(len(ids)), best, best_gain,
     )  # fmt: skip
@@ -149,6 +149,19 @@ def test_splits_that_gain_almost_the_same(kernels, scale):
 
 
 PLAIN = naive.Rule(1.0, 1.0, 0.0, 0.0, 1e-6, 1)
+
+
+@WAYS
+@pytest.mark.parametrize("zeros", [(None, None), (0, 2)])
+@pytest.mark.parametrize("scale", [2**54, 2**58])
+def test_a_small_sum_of_large_ones(kernels, scale, zeros):
+    """What is stored in the lower bin and what is missing come to less than float64 knows of either."""
+    rows = [{1: 0}, {1: 1}, {} if zeros[0] is None else {1: 2}]
+    rule = naive.Rule(1.0, 2.0**-60, 0.0, 0.0, 1e-6, 2**31)
+    for few in (1, 2, 3, 7):
+        values = [(scale + few, 2**30), (-few, 2**31), (-scale, 2**30)]
+        found = find(kernels, rows, values, {1: zeros}, {1: 3}, rule)
+        assert found is not None and found == naive.find_split(rows, values, {1: zeros}, rule)
 
 
 @WAYS
@@ -249,7 +262,7 @@ def test_no_split_that_may_win_is_left_out_roughly(kernels, data, pairs):
     reg_lambda = data.draw(st.sampled_from([0.0, 1.0, 2.0**20, 2.0**60]))
     sides = (left, hess), (total - left, rest)
     score = sum(max(abs(grad) - Fraction(alpha), 0) ** 2 / (side + Fraction(reg_lambda)) for grad, side in sides)
-    node_sums, lefts = np.array([total, hess + rest, least]), np.zeros((2, 1))
+    node_sums, lefts = np.array([total, hess + rest, least, abs(left) + abs(total - left)]), np.zeros((2, 1))
     words = lefts[0].view(np.int64)
     if pairs:
         lefts[:, 0] = left, hess
@@ -264,9 +277,58 @@ def test_no_split_that_may_win_is_left_out_roughly(kernels, data, pairs):
     allowed = hess >= least and rest >= least
     if allowed:
         assert may_win(float(score) * gains._SURELY_LESS)
-    exact = hess + rest < 2**53  # of more, float64 may not know which are few
+    exact = max(node_sums[1], node_sums[3]) < 2**53  # of more, float64 may not know which are few
     if exact and not allowed and least < 2**32:
         assert not may_win(float(score) * gains._SURELY_LESS)
-    clear = alpha == 0.0 and (not pairs or abs(total - left) > abs(left) * 2.0**-40)
-    if exact and clear and 0 < score < 2**60:
+    if exact and alpha == 0.0 and 0 < score < 2**60:
         assert not may_win(float(score) * (1.0 + 2.0**-16))
+
+
+@WAYS
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 70), st.booleans())
+def test_one_of_many_that_may_win_is_seen(kernels, seed, n, pairs):
+    rng = np.random.default_rng(seed)
+    grads, hesses = rng.integers(-9, 10, n), rng.integers(100, 200, n)
+    winner = int(rng.integers(n))
+    grads[winner] = 1000
+    node_sums, bound = np.array([0, 400, 1, 2 * abs(grads).sum()]), 2 * 1000.0**2 / 300
+    for may_win, lefts_of in ((True, grads), (False, np.where(grads == 1000, 5, grads))):
+        held = np.array([lefts_of, hesses], np.float64) if pairs else (lefts_of << 32) + hesses
+        name = "_some_may_win" if pairs else "_some_may_win_packed"
+        function = as_kernel(getattr(gains, name)) if kernels is gains else getattr(kernels, name)
+        assert function(n, node_sums, 0.0, 1.0, bound, held) == may_win
+
+
+@WAYS
+@settings(max_examples=300, deadline=None)
+@given(st.data(), st.booleans())
+def test_left_sides(kernels, data, pairs):
+    """Those of one feature, behind others: all that can be made of its bins, of zeros and of what is missing."""
+    n_bins, n = data.draw(st.integers(2, 6)), data.draw(st.integers(0, 3))
+    zero_bin = data.draw(st.none() | st.integers(0, n_bins - 1))
+    nan_bin = n_bins if zero_bin is not None and data.draw(st.booleans()) else None
+    sum_of = st.tuples(st.integers(-99, 99), st.integers(1, 99))
+    here = data.draw(st.dictionaries(st.integers(0, n_bins - (nan_bin is None)), sum_of, min_size=1))
+    unstored = data.draw(sum_of | st.just((0, 0)))
+    slots = np.array([sums if pairs else (sums[0] << 32) + sums[1] for _, sums in sorted(here.items())], np.int64)
+    node = NodeHistogram(
+        np.array([1], np.int32), np.array([0, len(here)], np.int32), np.array(sorted(here), np.int32) + 4, slots.reshape(-1)
+    )
+    places = [-1 if b is None else b for b in (zero_bin, nan_bin)]
+    total = [sum(sums[side] for sums in (*here.values(), unstored)) for side in range(2)]
+    given_total = total if pairs else [(total[0] << 32) + total[1], 0]
+    lefts = np.zeros((2, gains.room_for(n_bins + 1)))
+    words = lefts[0].view(np.int64)
+    function = as_kernel(gains._add_lefts) if kernels is gains else kernels._add_lefts
+    end = function(
+        node, pairs, 0, np.array([0, 4, 5 + n_bins], np.int32), np.array([-1, -1, *places], np.int32), *given_total, n,
+        lefts, words,
+    )  # fmt: skip
+    found = lefts[:, n:end].T if pairs else np.stack([words[n:end] >> 32, words[n:end] & 0xFFFFFFFF], axis=1)
+    missing = here.pop(nan_bin, (0, 0)) if zero_bin is not None else unstored
+    if zero_bin is not None and unstored[1]:
+        here[zero_bin] = tuple(a + b for a, b in zip(here.get(zero_bin, (0, 0)), unstored, strict=True))
+    without = np.cumsum([sums for _, sums in sorted(here.items())], axis=0).reshape(-1, 2)
+    expected = np.concatenate([without, without + missing]) if missing[1] else without
+    np.testing.assert_array_equal(found, expected)
