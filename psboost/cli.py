@@ -39,6 +39,12 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(run(arguments))
     except KeyboardInterrupt:  # before it has begun
         sys.exit(130)
+    finally:  # Python would try again to write what could not be written, and end with a code of its own
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -53,15 +59,16 @@ def _exit_code_of(command: str, action: Callable[[], int | None], complain: Call
     """That of a command which does this; `complain` is told what is wrong."""
     try:
         with signals_as_interrupt():
-            return action() or 0
+            code = action() or 0
+            sys.stdout.flush()
+            return code
     except KeyboardInterrupt as interrupt:
         complain(command, "interrupted")
         return exit_code(interrupt)
     except PSBoostError as error:
         complain(command, error)
         return 2 if isinstance(error, ParameterError | DataError | ModelError) else 1
-    except BrokenPipeError:  # nobody reads the output any more, and Python must not complain that it cannot flush it
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # nobody reads the output any more
         return 1
     except OSError as error:
         complain(command, error)

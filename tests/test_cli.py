@@ -132,6 +132,7 @@ def test_a_bin_mapper_may_be_written_where_it_was(tmp_path):
 def shell(command):
     """By a shell, with $psboost for the command."""
     there = environment(psboost=f"{sys.executable} -m psboost")
+    there.pop("PYTHONUNBUFFERED", None)  # as users have it: what cannot be written is tried again when the process ends
     done = subprocess.run(["bash", "-c", f"set -o pipefail; {command}"], capture_output=True, text=True, env=there)
     return done.returncode, done.stdout, done.stderr
 
@@ -155,6 +156,12 @@ def test_nobody_has_to_read_what_is_said(tmp_path, stderr):
     assert shell(f"$psboost train train.svm {options} {stderr}")[0] == 0
     assert (tmp_path / "n.json").read_bytes() == (tmp_path / "m.json").read_bytes()
     assert shell(f"$psboost predict n.json nothing.svm --out p {stderr}")[0] == 2
+
+
+def test_a_full_disk_is_said_once(tmp_path):
+    code, out, said = shell("cp train.svm t.svm; $psboost train t.svm --num-boost-round 1 --model n.json >/dev/full")
+    assert (code, out, said.count("No space left")) == (1, "", 1)
+    assert (tmp_path / "n.json").exists()
 
 
 def test_what_is_missing_is_noticed_before_anything_is_compiled(monkeypatch, capsys, tmp_path):
