@@ -42,3 +42,8 @@ def both_ways(module):
 def as_kernel(helper):
     """What a helper is in the kernels that it is compiled into; by itself it is plain Python."""
     return numba.njit(error_model="numpy")(lambda *args: helper(*args))
+
+
+def helper(function):
+    """Of either of both_ways: the helper as a kernel, or as it is."""
+    return as_kernel(function) if hasattr(function, "py_func") else function

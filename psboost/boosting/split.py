@@ -13,6 +13,7 @@ from psboost.errors import ProtocolError
 from psboost.kernels import gains as gain_kernels
 from psboost.kernels import open_nodes, trees
 from psboost.kernels import splits as kernels
+from psboost.kernels.left_sides import room_for
 from psboost.kernels.node_histograms import NodeHistogram
 from psboost.kernels.words import n_words_of
 
@@ -140,7 +141,7 @@ class SplitFinder:
         self._range, self._rule, self._tells_living = features, rule, tells_living
         most_bins = int(np.diff(features.bin_offsets).max(initial=0))
         # Rows a multiple of 4 KiB apart would compete for the same few lines of the cache.
-        room = -(-gain_kernels.room_for(most_bins) // 512) * 512 + 72
+        room = -(-room_for(most_bins) // 512) * 512 + 72
         self._lefts, self._scores = np.empty((2, room)), np.empty(features.n_features)
         # Of all nodes' histograms, kept for the next tree: new memory is slow to touch first.
         self._memory = NodeHistogram(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.int32, np.int64)))

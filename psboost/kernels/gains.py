@@ -5,7 +5,6 @@ A node's best split is written down as a proposal (kernels.splits).
 
 import numpy as np
 
-from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import (
     IN,
     OUT,
@@ -24,6 +23,16 @@ from psboost.kernels.compile import (
 )
 from psboost.kernels.fills import fill
 from psboost.kernels.histograms import LOW, read
+from psboost.kernels.left_sides import (
+    BATCH,
+    SURELY_LESS,
+    add_lefts,
+    bins_of,
+    halves,
+    some_may_win,
+    some_may_win_packed,
+    sum_slots,
+)
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import GRAD, HESS, PAIRS, SIZE, histogram_of
 from psboost.kernels.packing import mask_of
@@ -43,18 +52,10 @@ from psboost.kernels.words import lowest_one
 # rule (float64): what a unit of grad and of hess is worth, and the regularisation
 GRAD_STEP, HESS_STEP, REG_LAMBDA, REG_ALPHA, MIN_GAIN, GAMMA = range(6)
 
-# Splits are tested many at once, roughly: by the sums of their left sides, those of several features together where these
-# have few bins. Only if one may win are the splits of these features looked at, each by itself.
-_BATCH = 256  # so many or more
+# Splits are tested many at once, roughly (kernels.left_sides), those of several features together where these have few bins.
+# Only if one may win are the splits of these features looked at, each by itself.
 _FEW_BINS = 128  # of 64 features, which are tested at once: those that are their feature's only one matter
-_0, _1, _2 = (uint64(k) for k in (0, 1, 2))
-_EXACT = 1 << 53  # float64 holds sums that are less as they are
-
-# A gain this much (relative) under the best one is under it after any rounding: each is a few operations of 1e-16.
-_SURELY_LESS = 1.0 - 1e-9
-# The same where they are of 2^-24, in float32; and more than one of these takes from a number.
-_LESS_IN_FLOAT32, _MORE_IN_FLOAT32 = 1.0 - 2.0**-18, 1.0 + 2.0**-21
-_LEAST_IN_FLOAT32 = 2.0**-100  # a bound: rounding takes more from numbers that are much less
+_0, _1 = uint64(0), uint64(1)
 
 # Twice the most that rounding to float32 takes from a sum, for each number that is added and each step to it.
 _LOST = 2.0**-23
@@ -107,45 +108,23 @@ def _consider(grad, hess, feature, bin_, default_left, parent_score, ids, node_s
 
 
 @inline
-def _bins_of(node, i, bin_offsets, default_bins):
-    """Of the node's feature i: where its bins begin and end, and the bins of zero and of NaN, or -1."""
-    feature = uint64(node.features[i])
-    first, zero_bin, nan_bin = int64(bin_offsets[feature]), default_bins[_2 * feature], default_bins[_2 * feature + _1]
-    zero_bin = first + zero_bin if zero_bin >= 0 else int64(-1)
-    nan_bin = first + nan_bin if nan_bin >= 0 else int64(-1)
-    return int64(node.starts[i]), int64(node.starts[i + 1]), zero_bin, nan_bin
-
-
-@inline
 def _choose(node, pairs, i, bin_offsets, default_bins, parent_score, ids, node_sums, in_steps, rule, best, best_gain):
     """Keeps the best split by the node's feature i, if it is better; bins in order, missing right first.
-
-    Unstored cells are missing; or zeros, whose sums join those of zero_bin, and NaN, in nan_bin, is missing. Where there is
-    no hess, there is no grad.
 
     in_steps  reg_alpha, reg_lambda, and what a score is in whole steps
     """
     alpha, reg_lambda, score_step = in_steps
     feature, first_bin = int64(node.features[i]), int64(bin_offsets[node.features[i]])
-    k, end, zero_bin, nan_bin = _bins_of(node, i, bin_offsets, default_bins)
-    unstored_grad, unstored_hess = node_sums[0], node_sums[1]
-    for j in range(k, end):
-        bin_grad, bin_hess = read(node.sums, pairs, j)
-        unstored_grad -= bin_grad
-        unstored_hess -= bin_hess
-    missing_grad, missing_hess, zeros_due = unstored_grad, unstored_hess, False
-    if zero_bin >= 0:
-        missing_grad, missing_hess, zeros_due = int64(0), int64(0), unstored_hess > 0
-        if node.bins[end - 1] == nan_bin:
-            end -= 1
-            missing_grad, missing_hess = read(node.sums, pairs, end)
-    grad, hess = int64(0), int64(0)
+    k, end, zero_bin, zeros, missing = bins_of(node, pairs, i, bin_offsets, default_bins, node_sums)
+    zeros_grad, zeros_hess = halves(zeros, pairs)
+    missing_grad, missing_hess = halves(missing, pairs)
+    grad, hess, zeros_due = int64(0), int64(0), zeros_hess > 0
     while k < end or zeros_due:
         bin_ = int64(node.bins[k]) if k < end else zero_bin
         if zeros_due and zero_bin <= bin_:
             zeros_due, bin_ = False, zero_bin
-            grad += unstored_grad
-            hess += unstored_hess
+            grad += zeros_grad
+            hess += zeros_hess
         if k < end and node.bins[k] == bin_:
             bin_grad, bin_hess = read(node.sums, pairs, k)
             grad += bin_grad
@@ -161,160 +140,34 @@ def _choose(node, pairs, i, bin_offsets, default_bins, parent_score, ids, node_s
                 )  # fmt: skip
 
 
-@inline
-def _slot(sums, pairs, k):
-    """Slot k, packed, and 0; or grad and hess."""
-    k = uint64(k)
-    return (sums[_2 * k], sums[_2 * k + _1]) if pairs else (sums[k], int64(0))
-
-
-@inline
-def _put_left(left, hess, pairs, at, lefts, words):
-    if pairs:
-        lefts[0, at], lefts[1, at] = left, hess
-    else:
-        words[at] = left
-
-
-@inline
-def _put_lefts(sums, pairs, begin, end, left, hess, at, lefts, words):
-    """A left side for each bin begin .. end, that ends with it; returns the last one's sums, and where the next goes."""
-    for k in range(uint64(begin), uint64(end)):
-        bin_sum, bin_hess = _slot(sums, pairs, k)
-        left += bin_sum
-        hess += bin_hess
-        _put_left(left, hess, pairs, at, lefts, words)
-        at += _1
-    return left, hess, at
-
-
-@inline
-def _add_lefts(node, pairs, i, bin_offsets, default_bins, total, total_hess, n, lefts, words):
-    """Adds the left sides of all splits by the node's feature i that `_choose` looks at, to n that are there; returns how
-    many are then.
-
-    total, total_hess  of all the node's rows, as _slot has them
-    lefts  float64, 2 rows: grads and hesses, of sums in pairs  # OUT
-    words  int64, the same memory: packed ones  # OUT
-    """
-    begin, end, zero_bin, nan_bin = _bins_of(node, i, bin_offsets, default_bins)
-    first, missing, missing_hess, zeros, zeros_hess = uint64(n), int64(0), int64(0), int64(0), int64(0)
-    if zero_bin >= 0:
-        zeros, zeros_hess = total, total_hess
-        for k in range(begin, end):
-            bin_sum, bin_hess = _slot(node.sums, pairs, k)
-            zeros -= bin_sum
-            zeros_hess -= bin_hess
-        if node.bins[end - 1] == nan_bin:
-            end -= 1
-            missing, missing_hess = _slot(node.sums, pairs, end)
-    if zeros | zeros_hess == 0:
-        left, hess, at = _put_lefts(node.sums, pairs, begin, end, int64(0), int64(0), first, lefts, words)
-    else:
-        after = first_from(zero_bin, node.bins, begin, end)
-        left, hess, at = _put_lefts(node.sums, pairs, begin, after, int64(0), int64(0), first, lefts, words)
-        left += zeros
-        hess += zeros_hess
-        if after == end or node.bins[after] != zero_bin:
-            _put_left(left, hess, pairs, at, lefts, words)
-            at += _1
-        left, hess, at = _put_lefts(node.sums, pairs, after, end, left, hess, at, lefts, words)
-    if zero_bin < 0:
-        missing, missing_hess = total - left, total_hess - hess
-    if missing | missing_hess != 0:
-        to, more, more_hess = at - first, float64(missing), float64(missing_hess)
-        for k in range(first, at):
-            if pairs:
-                lefts[0, to + k] = lefts[0, k] + more
-                lefts[1, to + k] = lefts[1, k] + more_hess
-            else:
-                words[to + k] = words[k] + missing
-        at += to
-    return int64(at)
-
-
-@inline
-def _some_may_win(n, node_sums, alpha, reg_lambda, bound, lefts):
-    """Whether one of n splits, whose left sides are in pairs, may be one that _may_win. Compiled to vector instructions."""
-    if node_sums[1] >= _EXACT or node_sums[3] >= _EXACT:
-        return n > 0
-    total, total_hess, least = float64(node_sums[0]), float64(node_sums[1]), float64(node_sums[2])
-    less, some = bound * _SURELY_LESS, int64(0)
-    for i in range(uint64(n)):
-        left, h = lefts[0, i], lefts[1, i]
-        right, k = max(abs(total - left) - alpha, 0.0), total_hess - h
-        left = max(abs(left) - alpha, 0.0)
-        allowed = (h >= least) & (k >= least)
-        h += reg_lambda
-        k += reg_lambda
-        some |= int64(allowed & (not left * left * k + right * right * h < less * h * k))
-    return some != 0
-
-
-@inline
-def _some_may_win_packed(n, node_sums, alpha, reg_lambda, bound, words):
-    """The same where they are packed: in float32, of which there are twice as many in a vector."""
-    grads, hesses = words.view(np.int32), words.view(np.uint32)
-    total, total_hess, least = int32(node_sums[0]), uint32(node_sums[1]), uint32(min(node_sums[2], int64(LOW)))
-    more, shrunk, zero = float32(_MORE_IN_FLOAT32), float32(alpha / _MORE_IN_FLOAT32), float32(0)
-    less = float32(bound * _LESS_IN_FLOAT32) if bound > _LEAST_IN_FLOAT32 else float32(0)
-    more_hess, some = float32(reg_lambda), int32(0)
-    for i in range(uint64(n)):
-        grad, hess = grads[_2 * i + _1], hesses[_2 * i]
-        rest_grad, rest_hess = int32(total - grad), uint32(total_hess - hess)
-        left = max(abs(float32(grad)) * more - shrunk, zero)
-        right = max(abs(float32(rest_grad)) * more - shrunk, zero)
-        h, k = float32(hess) + more_hess, float32(rest_hess) + more_hess
-        is_less = left * left * k + right * right * h < less * h * k
-        some = int32(some | int32((hess >= least) & (rest_hess >= least) & (not is_less)))
-    return some != 0
-
-
 @estimate
 def _weigh(sums, pairs, begin, end):
-    """Over slots begin .. end, of hesses above 0: sum of grad^2 / hess, sum of |grad|, nearly; sum of grad, of hess."""
+    """Over slots begin .. end, of hesses above 0: sum of grad^2 / hess, sum of |grad|, nearly."""
     squares, size = float32(0), float32(0)
-    total_grad, total_hess = int64(0), int64(0)
     if pairs:
         for k in range(begin, end):
-            total_grad += sums[2 * k]
-            total_hess += sums[2 * k + 1]
             grad, hess = float32(sums[2 * k]), float32(sums[2 * k + 1])
             squares += grad * grad / hess
             size += abs(grad)
-        return squares, size, total_grad, total_hess
-    total = int64(0)
+        return squares, size
     for k in range(begin, end):
-        total += sums[k]
         grad, hess = float32(int32(sums[k] >> int64(32))), float32(uint32(sums[k] & int64(LOW)))
         squares += grad * grad / hess
         size += abs(grad)
-    return squares, size, total >> int64(32), total & int64(LOW)
+    return squares, size
 
 
 @inline
-def _stored_hess(sums, pairs, begin, end):
-    """The sum of the hesses of slots begin .. end."""
-    hess = int64(0)
-    if pairs:
-        for k in range(uint64(begin), uint64(end)):
-            hess += sums[_2 * k + _1]
-        return hess
-    for k in range(uint64(begin), uint64(end)):
-        hess += sums[k]
-    return hess & int64(LOW)
-
-
-@inline
-def _most_score(sums, pairs, begin, end, node_sums, reg_lambda):
-    """No split by a feature, whose bins are slots begin .. end, has children that score more than this, in whole steps.
+def _most_score(sums, pairs, begin, end, grad, hess, node_sums, reg_lambda):
+    """No split by a feature, whose bins are slots begin .. end that come to grad and hess, has children that score more than
+    this, in whole steps.
 
     One of the children holds a few of the stored values, s and k the sums of their grads and hesses. Its score is
     s^2 / (k + lambda) <= sum(g^2 / h) K / (K + lambda), over all bins of the feature (Cauchy and Schwarz), K their
     hesses; the other's is (G - s)^2 / (H - k + lambda), k <= K, with s between the sums of the negative and of the
     positive grads.
     """
-    squares, size, grad, hess = _weigh(sums, pairs, uint64(begin), uint64(end))
+    squares, size = _weigh(sums, pairs, uint64(begin), uint64(end))
     more = 1.0 + _LOST * (end - begin + 8)
     rest = abs(float64(node_sums[0]) - 0.5 * float64(grad)) + 0.5 * more * float64(size)
     few = more * float64(squares) * float64(hess) / (float64(hess) + reg_lambda)
@@ -350,12 +203,6 @@ def _some_may_gain(sums, pairs, begin, end, node_sums, reg_lambda, bound):
     return some
 
 
-def room_for(most_bins: int) -> int:
-    """How long a row of find_split's `lefts` is, for features of so many bins at most: one that comes last to a batch has
-    two left sides for each, with what is missing and without."""
-    return _BATCH + 2 * most_bins
-
-
 @kernel(
     boolean(
         NODE_HISTOGRAM, boolean, IN[int32], IN[int32], IN[int64], IN[int64], IN[float64], OUT2[float64], OUT[float64],
@@ -382,9 +229,8 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, lef
     best_gain[0] = rule[MIN_GAIN]
     # In whole steps nothing has to be scaled for each candidate; steps are powers of two, so this is exact.
     alpha, reg_lambda = rule[REG_ALPHA] / rule[GRAD_STEP], rule[REG_LAMBDA] / rule[HESS_STEP]
-    score_step = _SURELY_LESS / rule[GRAD_STEP] / rule[GRAD_STEP] * rule[HESS_STEP]
+    score_step = SURELY_LESS / rule[GRAD_STEP] / rule[GRAD_STEP] * rule[HESS_STEP]
     n_features, words = len(node.features), lefts[0].view(np.int64)
-    packed = (total_grad << int64(32)) + total_hess
     # The most that each feature's children can score; of one bin, which takes a sixth of the time below, it is not asked,
     # nor of one that most rows store: it would be more than any do.
     promising, most = int64(-1), -1.0
@@ -394,8 +240,9 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, lef
             i = first + int64(lowest_one(several))
             several &= several - _1
             scores[i], begin, end = np.inf, int64(node.starts[i]), int64(node.starts[i + 1])
-            if 2 * _stored_hess(node.sums, pairs, begin, end) < total_hess:
-                scores[i] = _most_score(node.sums, pairs, begin, end, node_sums, reg_lambda)
+            grad, hess = halves(sum_slots(node.sums, pairs, begin, end), pairs)
+            if 2 * hess < total_hess:
+                scores[i] = _most_score(node.sums, pairs, begin, end, grad, hess, node_sums, reg_lambda)
                 if scores[i] > most:
                     promising, most = i, scores[i]
     # The most promising feature goes first (block -1), so that others fall behind it; that it comes again changes nothing.
@@ -420,15 +267,15 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, lef
             elif not scores[i] < bound:
                 tested |= bit
                 if pairs:
-                    n = _add_lefts(node, True, i, bin_offsets, default_bins, total_grad, total_hess, n, lefts, words)
+                    n = add_lefts(node, True, i, bin_offsets, default_bins, node_sums, n, lefts, words)
                 else:
-                    n = _add_lefts(node, False, i, bin_offsets, default_bins, packed, int64(0), n, lefts, words)
-            if n < _BATCH and left != _0:
+                    n = add_lefts(node, False, i, bin_offsets, default_bins, node_sums, n, lefts, words)
+            if n < BATCH and left != _0:
                 continue
             if pairs:
-                some = _some_may_win(n, node_sums, alpha, reg_lambda, bound, lefts)
+                some = some_may_win(n, node_sums, alpha, reg_lambda, bound, lefts)
             else:
-                some = _some_may_win_packed(n, node_sums, alpha, reg_lambda, bound, words)
+                some = some_may_win_packed(n, node_sums, alpha, reg_lambda, bound, words)
             if some:
                 chosen |= tested
             while chosen != _0:

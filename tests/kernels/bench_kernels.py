@@ -13,6 +13,7 @@ from scipy import sparse
 from psboost.boosting.scorer import Scorer
 from psboost.data.source import open_source
 from psboost.kernels import binning, columns, gains, histograms, members, node_histograms, splits
+from psboost.kernels.left_sides import room_for
 from psboost.kernels.row_bins import N_NONE
 from psboost.wire import packing
 from tests.naive import gradients as naive_gradients
@@ -111,7 +112,7 @@ def test_find_split(benchmark, data):
     node = _node(data)[1]
     missing = np.full(2 * N_FEATURES, -1, np.int32)
     rule = np.array([2.0**-15, 2.0**-15, 1.0, 0.0, 1e-6])
-    lefts = np.empty((2, gains.room_for(N_BINS)))
+    lefts = np.empty((2, room_for(N_BINS)))
     found = benchmark(
         gains.find_split, node, True, data.bin_offsets, missing, np.arange(N_FEATURES), data.total, rule, lefts,
         np.empty(N_FEATURES), np.zeros(splits.N_PROPOSED, np.int64), np.zeros(1),
