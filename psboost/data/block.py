@@ -221,9 +221,9 @@ def _rows_of_bins(
     narrow = n_bins <= NARROW_BINS and n_kept <= MAX_INT32
     most_places = min(_EMPTIEST * n_kept, MAX_INT32 if narrow else np.inf)
     indptr_dtype, bins_dtype = (np.int32, np.uint16) if narrow else (np.int64, np.int32)
-    indptr = np.zeros(1 + n_rows + 1, indptr_dtype)
-    kernels.count_rows(posting_rows, indptr[2:])
-    most = int(indptr.max())
+    lengths = np.zeros(n_rows, np.int32)
+    kernels.count_rows(posting_rows, lengths)
+    most = int(lengths.max(initial=0))
     for stride in STRIDES:
         if most <= stride and stride * n_rows <= most_places:
             indptr = np.arange(0, stride * n_rows + 1, stride, indptr_dtype)
@@ -231,7 +231,8 @@ def _rows_of_bins(
             kernels.scatter_bins(posting_offsets, posting_rows, cursors, bins)
             kernels.pad_rows(stride, n_bins, cursors, bins)
             return indptr, bins, stride
-    np.cumsum(indptr, dtype=indptr.dtype, out=indptr)
+    indptr = np.zeros(1 + n_rows + 1, indptr_dtype)
+    np.cumsum(lengths, dtype=indptr_dtype, out=indptr[2:])
     bins = np.empty(n_kept, bins_dtype)
     kernels.scatter_bins(posting_offsets, posting_rows, indptr[1:-1], bins)  # which moves where each row begins to its end
     return indptr[:-1], bins, 0
