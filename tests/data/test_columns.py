@@ -97,6 +97,23 @@ def test_rows_in_parts_and_pieces_with_room_to_spare(run, data, spare, cuts, kee
         same(builder.columns(), to_columns([arrays(kept)], n_features))
 
 
+@pytest.mark.parametrize("run", both_ways(kernels))
+@pytest.mark.parametrize("n_features", [0, 1, 3])
+@pytest.mark.parametrize("only", [None, np.float32(2)])
+def test_more_cells_than_are_looked_ahead(run, n_features, only, monkeypatch):
+    monkeypatch.setattr(module, "kernels", run)
+    features = (np.arange(300) % 5).astype(np.int32)
+    features[features >= n_features] = -1
+    values = np.full(300, only) if only else np.arange(300, dtype=np.float32)
+    builder = ColumnsBuilder("X", np.full((1, n_features), 60), [300], only)
+    builder.add(0, np.arange(301), features, values, True, True)
+    columns = builder.columns()
+    for f in range(n_features):
+        held = slice(columns.offsets[f], columns.offsets[f + 1])
+        assert columns.rows[held].tolist() == list(range(f, 300, 5))
+        np.testing.assert_array_equal(columns.values[held], values[f::5])
+
+
 @pytest.mark.parametrize("n_rows", [1, 2, 3, 4])
 @pytest.mark.parametrize("features", [[0, 0, 1], [1, 1, 1], [0, 1]])
 def test_other_rows_than_were_counted_are_refused(n_rows, features):
