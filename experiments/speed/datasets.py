@@ -72,11 +72,11 @@ def prepare(shape: str, arguments) -> dict[str, Path]:
 
 def variant(folder: Path, name: str, make) -> Path:
     """A folder beside `folder` with what `make(X, y)` returns for its training rows; made once."""
-    target = folder.with_name(name) / "train"
-    if not (target.parent / "done").exists():
-        shutil.rmtree(target.parent, ignore_errors=True)
-        save(target, *make(*load(folder / "train")))
-        (target.parent / "done").touch()
+    target = folder.with_name(name)
+    if not (target / "done").exists():
+        shutil.rmtree(target, ignore_errors=True)
+        save(target / "train", *make(*load(folder / "train")))
+        (target / "done").touch()
     return target
 
 

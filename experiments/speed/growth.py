@@ -32,17 +32,14 @@ def _spread(X, times: int) -> sparse.csr_matrix:
     return wide
 
 
-def _job(train, arguments, **more) -> dict:
-    job = {"task": "train", "program": "psboost", "train": train, "threads": 1, "rounds": arguments.rounds}
-    return job | more
+def _in_turns(folders: dict, arguments) -> dict:
+    jobs = {key: peers.training("psboost", folder, 1, arguments.rounds) for key, folder in folders.items()}
+    return peers.in_turns(jobs, arguments.repeats)
 
 
 def _of_width(shape: str, folder, arguments) -> Iterator[Figure]:
-    jobs = {
-        n: _job(datasets.variant(folder, f"width-{n}", lambda X, y, n=n: (_spread(X, n), y)), arguments)
-        for n in (1, *WIDTHS)
-    }
-    results = peers.in_turns(jobs, arguments.repeats)
+    folders = {n: datasets.variant(folder, f"width-{n}", lambda X, y, n=n: (_spread(X, n), y)) for n in (1, *WIDTHS)}
+    results = _in_turns(folders, arguments)
     for n in WIDTHS:
         for what, value_of in (("CPU s a tree", lambda r: a_tree(r, 1)), ("peak memory", lambda r: r["peak"])):
             note = f"{what}, {n} times the declared features"
@@ -51,14 +48,13 @@ def _of_width(shape: str, folder, arguments) -> Iterator[Figure]:
 
 def _of_rows(shape: str, folder, arguments) -> Iterator[Figure]:
     half = datasets.variant(folder, "half", lambda X, y: (X[: len(y) // 2], y[: len(y) // 2]))
-    results = peers.in_turns({1: _job(half, arguments), 2: _job(folder / "train", arguments)}, arguments.repeats)
+    results = _in_turns({1: half, 2: folder}, arguments)
     yield _times(shape, results[1], results[2], lambda r: a_tree(r, 1), ROWS_AT_MOST, "CPU s a tree, twice the rows")
 
 
 def _of_row_shards(shape: str, folder, arguments) -> Iterator[Figure]:
-    two, four = (
-        [peers.ask(_job(folder / "train", arguments, grid=(n, 1), rounds=min(arguments.rounds, 5)))] for n in (2, 4)
-    )
+    rounds = min(arguments.rounds, 5)
+    two, four = ([peers.ask(peers.training("psboost", folder, 1, rounds, grid=(n, 1)))] for n in (2, 4))
     note = "bytes of histograms, grid 4x1 over 2x1"
     yield _times(shape, two, four, lambda r: r["bytes"]["PushHistograms"]["payload"], SHARDS_AT_MOST.get(shape), note)
 
