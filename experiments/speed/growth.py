@@ -13,6 +13,11 @@ from training import a_tree
 WIDTHS, WIDTH_AT_MOST = (10, 1000), 1.1
 ROWS_AT_MOST = 2.1
 SHARDS_AT_MOST = {"rcv1": 1.6}
+_COSTS = {
+    "CPU s a tree": lambda result: a_tree(result, 1),
+    "CPU s in all": lambda result: result["total"][1],
+    "peak memory": lambda result: result["peak"],
+}
 
 
 def measure(arguments) -> Iterator[Figure]:
@@ -41,7 +46,7 @@ def _of_width(shape: str, folder, arguments) -> Iterator[Figure]:
     folders = {n: datasets.variant(folder, f"width-{n}", lambda X, y, n=n: (_spread(X, n), y)) for n in (1, *WIDTHS)}
     results = _in_turns(folders, arguments)
     for n in WIDTHS:
-        for what, value_of in (("CPU s a tree", lambda r: a_tree(r, 1)), ("peak memory", lambda r: r["peak"])):
+        for what, value_of in _COSTS.items():
             note = f"{what}, {n} times the declared features"
             yield _times(shape, results[1], results[n], value_of, WIDTH_AT_MOST, note)
 

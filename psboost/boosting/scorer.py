@@ -11,8 +11,9 @@ import numpy as np
 from psboost.boosting.packed_trees import Lists, Nodes
 from psboost.data import zeros
 from psboost.data.aligned import aligned
+from psboost.data.column_tables import hash_of
 from psboost.errors import ProtocolError
-from psboost.kernels import cells, exits, scoring, walking
+from psboost.kernels import column_tables, exits, scoring, walking
 from psboost.kernels.lanes import LANES, WORDS
 
 MASK_BYTES = 1 << 22  # how much of its bitvectors partial_exits holds at a time
@@ -140,7 +141,7 @@ class Scorer:
     # What rows are scored by is made when it is first needed, by whichever thread needs it.
 
     @cached_property
-    def _lookup(self) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
+    def _lookup(self) -> tuple[np.ndarray, int, np.ndarray]:
         return _lookup(self.features)
 
     @cached_property
@@ -188,16 +189,13 @@ class Scorer:
         return self._lists[key]
 
 
-def _lookup(features) -> tuple[np.ndarray, int, np.ndarray, np.ndarray]:
-    """members, shift, hash_keys, hash_positions of add_scores."""
+def _lookup(features) -> tuple[np.ndarray, int, np.ndarray]:
+    """members, shift, table of add_scores."""
     n_bits = max(32 * len(features), 1 << 12).bit_length()
-    bits = (features.astype(np.uint64) * np.uint64(cells.MIX)) >> np.uint64(64 - n_bits)
+    bits = (features.astype(np.uint64) * np.uint64(column_tables.MIX)) >> np.uint64(64 - n_bits)
     members = np.zeros((1 << n_bits) // 64, np.uint64)
     np.bitwise_or.at(members, (bits >> np.uint64(6)).astype(np.int64), np.uint64(1) << (bits & np.uint64(63)))
-    hash_keys = np.full(1 << (4 * max(len(features), 8) - 1).bit_length(), -1, np.int64)
-    hash_positions = np.zeros(len(hash_keys), np.int32)
-    cells.fill_hash(features, np.arange(len(features), dtype=np.int32), hash_keys, hash_positions)
-    return members, 64 - n_bits, hash_keys, hash_positions
+    return members, 64 - n_bits, hash_of(features, 2 * len(features))
 
 
 def _places(features) -> np.ndarray:
@@ -210,7 +208,7 @@ def _places(features) -> np.ndarray:
 
 
 def _found() -> np.ndarray:
-    return np.empty(cells.FILTERED + 1, np.int32)
+    return np.empty(column_tables.FILTERED + 1, np.int32)
 
 
 def _lists_of_block(n_features: int) -> tuple[np.ndarray, ...]:

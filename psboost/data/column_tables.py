@@ -3,7 +3,7 @@
 import numpy as np
 
 from psboost.data import zeros
-from psboost.kernels import cells as kernels
+from psboost.kernels import column_tables as kernels
 
 TABLE_COLUMNS = 1 << 22  # columns below are counted in a table, the others in a hash table
 LOOKUP_COLUMNS = 1 << 26  # no lookup table is longer
@@ -14,25 +14,20 @@ class ColumnLookup:
 
     def __init__(self, keep: np.ndarray):
         """keep: int64, distinct columns."""
-        keep = np.ascontiguousarray(keep, np.int64)
         longest = min(LOOKUP_COLUMNS, max(1 << 16, 16 * len(keep)))
-        positions = np.arange(len(keep), dtype=np.int32)
         n_columns = int(keep.max(initial=-1)) + 1
-        self._table = self._keys = None
-        if n_columns <= longest:
+        self._has_table = n_columns <= longest
+        if self._has_table:
             self._table = np.full(n_columns, -1, np.int32)
-            self._table[keep] = positions
+            self._table[keep] = np.arange(len(keep), dtype=np.int32)
         else:
-            self._keys, self._positions = _empty_hash(len(keep), np.int32)
-            kernels.fill_hash(keep, positions, self._keys, self._positions)
+            self._table = hash_of(keep, len(keep))
 
     def locate(self, columns: np.ndarray) -> np.ndarray:
         """int32 positions of `columns` in keep, -1 for those that are not in it."""
         out = np.empty(len(columns), np.int32)
-        if self._table is not None:
-            kernels.locate_by_table(columns, self._table, out)
-        else:
-            kernels.locate_by_hash(columns, self._keys, self._positions, out)
+        locate = kernels.locate_by_table if self._has_table else kernels.locate_by_hash
+        locate(columns, self._table, out)
         return out
 
 
@@ -41,37 +36,49 @@ class ColumnCounter:
 
     def __init__(self, zero_as_missing: zeros.Rule | None):
         self._kept = zeros.keeps_zeros(zero_as_missing), zeros.keeps_nan(zero_as_missing)
-        self._table = np.zeros(0, np.uint32)  # no column has more rows than that
-        self._keys, self._counts = _empty_hash(0, np.int64)
-        self._n_keys = 0
+        self._counts = np.zeros(0, np.uint32)  # no column has more rows than that
+        self._hash, self._n_keys = _empty_hash(0), 0
 
     def add(self, columns: np.ndarray, values: np.ndarray) -> None:
         """Counts cells: columns int32 or int64, values float32."""
-        n_columns = int(columns.max(initial=-1)) + 1
-        n_low = min(n_columns, TABLE_COLUMNS)
-        if n_low > len(self._table):
-            longer = min(TABLE_COLUMNS, max(n_low, 2 * len(self._table)))
-            self._table = np.concatenate([self._table, np.zeros(longer - len(self._table), self._table.dtype)])
-        kernels.count_by_table(columns, values, *self._kept, self._table)
-        at = 0 if n_columns > TABLE_COLUMNS else len(columns)
+        n_low = min(int(columns.max(initial=-1)) + 1, TABLE_COLUMNS)
+        if n_low > len(self._counts):
+            longer = min(TABLE_COLUMNS, max(n_low, 2 * len(self._counts)))
+            self._counts = np.concatenate([self._counts, np.zeros(longer - len(self._counts), self._counts.dtype)])
+        at = 0
         while at < len(columns):
-            table = (self._n_keys, self._keys, self._counts)
-            at, self._n_keys = kernels.count_by_hash(columns, values, *self._kept, TABLE_COLUMNS, at, *table)
+            at, self._n_keys = kernels.count_columns(
+                columns, values, *self._kept, at, self._n_keys, self._counts, self._hash
+            )
             if at < len(columns):
-                keys, counts = self._keys, self._counts
-                self._keys, self._counts = _empty_hash(len(keys), np.int64)
-                kernels.fill_hash(keys, counts, self._keys, self._counts)
+                full, self._hash = self._hash, _empty_hash(2 * self._n_keys)
+                kernels.fill_hash(full, self._hash)
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
         """(features, counts), int64: the columns that are stored, ascending, and how often."""
-        low = np.flatnonzero(self._table)
-        high = np.flatnonzero(self._keys >= 0)
-        high = high[np.argsort(self._keys[high])]
-        features = np.concatenate([low, self._keys[high]])
-        return features, np.concatenate([self._table[low].astype(np.int64), self._counts[high]])
+        low, taken = np.flatnonzero(self._counts), np.flatnonzero(self._hash[::2] != -1)
+        high, counts = self._hash[::2][taken], self._hash[1::2][taken]
+        order = _order_of(high)
+        return np.concatenate([low, high[order]]), np.concatenate([self._counts[low].astype(np.int64), counts[order]])
 
 
-def _empty_hash(n_keys, dtype):
-    """(keys, payloads) of an empty hash table that n_keys fill to less than a half."""
-    n_slots = 1 << (2 * max(n_keys, 8) - 1).bit_length()
-    return np.full(n_slots, -1, np.int64), np.zeros(n_slots, dtype)
+def hash_of(columns: np.ndarray, most: int) -> np.ndarray:
+    """A hash table of distinct columns (int64) and their positions, with room for `most` of them."""
+    table = _empty_hash(most)
+    kernels.fill_hash(np.column_stack([columns, np.arange(len(columns))]).reshape(-1), table)
+    return table
+
+
+def _empty_hash(most: int) -> np.ndarray:
+    """One with room for `most` columns, or some more."""
+    table = np.zeros((1 << (2 * max(most, 8) - 1).bit_length(), 2), np.int64)
+    table[:, 0] = -1
+    return table.reshape(-1)
+
+
+def _order_of(columns: np.ndarray) -> np.ndarray:
+    """np.argsort of columns, int64 >= 0: with their places in the same integers where they fit, in a third of the time."""
+    place_bits = len(columns).bit_length()
+    if place_bits + int(columns.max(initial=0)).bit_length() > 63:
+        return np.argsort(columns)
+    return np.sort(columns << place_bits | np.arange(len(columns))) & ((1 << place_bits) - 1)

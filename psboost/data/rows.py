@@ -81,6 +81,8 @@ class Counts:
 
 def sum_counts(features: list[np.ndarray], counts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """(features, counts): the sums of counts of features, int64, each ascending."""
+    if len(features) == 1:
+        return features[0], counts[0]
     features, counts = np.concatenate(features), np.concatenate(counts)
     if len(features) == 0:
         return features, counts

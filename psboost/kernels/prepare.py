@@ -21,8 +21,8 @@ from psboost.kernels import CACHE_FOLDER
 JOBS = {
     "train": (
         "histograms", "summaries", "gains", "binning", "routing", "dense", "packing", "tiles", "node_builds",
-        "dense_builds", "columns", "members", "cells", "gradients", "dealing", "links", "trees", "row_gradients", "bundles",
-        "splits", "arrivals",
+        "dense_builds", "columns", "members", "cells", "column_tables", "gradients", "dealing", "links", "trees",
+        "row_gradients", "bundles", "splits", "arrivals",
     ),
     "propose": (
         "node_histograms.take", "node_histograms.share_out", "open_nodes.add_sums", "node_builds.share_nodes",
@@ -38,7 +38,7 @@ JOBS = {
     "sum in a ring": (
         "histograms.restrict", "chunks", "node_histograms.take", "node_histograms.share_out", "open_nodes.add_sums",
     ),
-    "predict": ("cells", "exits", "links", "scoring", "walking"),
+    "predict": ("cells", "column_tables", "exits", "links", "scoring", "walking"),
     "parse": ("svmlight",),
 }  # fmt: skip
 # What only some trainings need: by their blocks, by how wide a row's gradients are, and by their loss.

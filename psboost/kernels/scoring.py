@@ -19,7 +19,7 @@ Hot indices are uint64: numba checks a signed one for being negative.
 import numba
 import numpy as np
 
-from psboost.kernels.cells import FILTERED, LOOKUP, filter_columns, slot_of
+from psboost.kernels.column_tables import FILTERED, LOOKUP, filter_columns, slot_of
 from psboost.kernels.compile import (
     IN,
     OUT,
@@ -151,7 +151,7 @@ _BLOCK = (OUT[float32], OUT[uint64], OUT[uint64], OUT[uint64], OUT[float32])
 )  # fmt: skip
 def add_scores(
     indptr, columns, values, skip_zeros,
-    members, shift, hash_keys, hash_positions,  # a set of bits, and a hash table, of the forest's own features
+    members, shift, table,  # a set of bits, and a hash table, of the forest's own features
     places,  # by column: its position in the forest's own features or their number, the last for all beyond; empty: use
              # the table
     found,  # OUT: scratch, FILTERED + 1 places
@@ -187,8 +187,8 @@ def add_scores(
                         feature = uint64(places[min(uint64(columns[i]), beyond)])
                     else:
                         i = uint64(first + found[k])
-                        slot = slot_of(hash_keys, columns[i])
-                        feature = uint64(hash_positions[slot]) if hash_keys[slot] >= 0 else nowhere
+                        slot = slot_of(table, columns[i])
+                        feature = uint64(table[slot + _1]) if table[slot] != -1 else nowhere
                     value = values[i]
                     feature = nowhere if skip_zeros & (value == float32(0)) else feature
                     n = uint64(n_stored[feature])

@@ -3,7 +3,7 @@
 import numba
 import numpy as np
 
-from psboost.kernels.cells import FILTERED, LOOKUP, filter_columns, slot_of
+from psboost.kernels.column_tables import FILTERED, LOOKUP, filter_columns, slot_of
 from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, int64, kernel, types, uint64, void
 
 # A step of a walk. The right child is left + 1, feature is 2 * position + default_left. A leaf's threshold is
@@ -30,7 +30,7 @@ def _step(steps, at, cells, base):
     ]
 )
 def lay_out(
-    indptr, columns, values, skip_zeros, members, shift, hash_keys, hash_positions,
+    indptr, columns, values, skip_zeros, members, shift, table,
     found,  # OUT: scratch, FILTERED + 1 places
     begin, n_features,
     cells,  # OUT: n_features places for each of the rows from `begin` on
@@ -41,9 +41,9 @@ def lay_out(
             last = min(first + FILTERED, indptr[row + 1])
             for k in range(filter_columns(columns, first, last, members, uint64(shift), found)):
                 i = uint64(first + found[k])
-                slot = slot_of(hash_keys, columns[i])
-                if hash_keys[slot] >= 0 and not (skip_zeros and values[i] == float32(0)):
-                    cells[uint64((row - begin) * n_features + hash_positions[slot])] = values[i]
+                slot = slot_of(table, columns[i])
+                if table[slot] != -1 and not (skip_zeros and values[i] == float32(0)):
+                    cells[uint64((row - begin) * n_features + table[slot + _ONE])] = values[i]
 
 
 @kernel(void(IN[float32], int64, _STEPS, IN[int64], IN[int64], OUT[float32]))
