@@ -11,7 +11,9 @@ from psboost.kernels import columns as kernels
 from psboost.kernels import summaries as summary_kernels
 
 MAX_INT32 = np.iinfo(np.int32).max
-GROUP_CELLS = 1 << 20  # of a dense array, as many cells are turned into columns at a time
+# Of a dense array, as many cells are turned into columns at a time, but two columns at least: for each such group, all lines
+# of memory are read once more. Cells of other types than kernels take are made float32, those of a piece at a time.
+GROUP_CELLS, LEAST_GROUP = 1 << 20, 2
 PIECE_CELLS = 1 << 18
 
 
@@ -69,11 +71,11 @@ class DenseColumns:
         """How many values features begin .. end store, at most: NaN are counted."""
         if self._keep_zeros:
             return self.n_rows * (end - begin)
-        return sum(int(np.count_nonzero(block)) for _, block in self._pieces(begin, end))
+        return sum(kernels.count_nonzero(matrix, columns) for _, matrix, columns in self._pieces(begin, end))
 
     def groups(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """Features begin .. end, so many at a time that their cells do not take much memory."""
-        step = max(1, GROUP_CELLS // max(1, self.n_rows))
+        step = max(LEAST_GROUP, GROUP_CELLS // max(1, self.n_rows))
         for first in range(begin, end, step):
             yield first, min(first + step, end)
 
@@ -83,19 +85,19 @@ class DenseColumns:
         rows = np.empty(n_features * self.n_rows, np.int32)
         values = np.empty(n_features * self.n_rows, np.float32)
         ends = np.arange(n_features) * self.n_rows
-        for first_row, block in self._pieces(begin, end):
-            kernels.append_cells(block.reshape(-1), first_row, self._keep_zeros, self._keep_nan, ends, rows, values)
+        for first_row, matrix, columns in self._pieces(begin, end):
+            kernels.append_cells(matrix, columns, first_row, self._keep_zeros, self._keep_nan, ends, rows, values)
         return Columns(self.n_rows, n_features, *_close_gaps(np.arange(n_features) * self.n_rows, ends, rows, values))
 
-    def _pieces(self, begin: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
-        """(first row, float32 cells of some rows) of features begin .. end."""
+    def _pieces(self, begin: int, end: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """(first row, some rows as float32 or float64, which of their columns) of features begin .. end."""
         keep = self._keep[begin:end]
-        step = max(1, PIECE_CELLS // max(1, end - begin))
+        if self._matrix.dtype in (np.float32, np.float64) and self._matrix.flags.aligned:
+            yield 0, self._matrix, keep
+            return
+        step = max(1, PIECE_CELLS // max(1, len(keep)))
         for row in range(0, self.n_rows, step):
-            block = self._matrix[row : row + step]
-            if len(keep) < block.shape[1] or not np.array_equal(keep, np.arange(len(keep))):
-                block = block[:, keep]
-            yield row, np.require(block, np.float32, ["C", "A"])
+            yield row, np.require(self._matrix[row : row + step, keep], np.float32, ["A"]), np.arange(len(keep))
 
 
 class StackedColumns:

@@ -4,7 +4,7 @@ import numpy as np
 
 from psboost.kernels.ascending import first_from
 from psboost.kernels.cells import does_count
-from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, int64, kernel, uint64, void
+from psboost.kernels.compile import IN, OUT, boolean, float32, float64, inline, int32, int64, kernel, types, uint64, void
 from psboost.kernels.fills import fill
 from psboost.kernels.prefetch import prefetch
 
@@ -13,6 +13,8 @@ _LONG = 256  # values: so many are sorted in less time than they are looked up
 # column gets few of those in between. And before that, the cursor, which says where that is.
 _AHEAD, _FAR_AHEAD = 32, 64
 _0, _1 = uint64(0), uint64(1)
+_ROWS_AT_ONCE = 256  # of a matrix: their lines stay in the cache until all columns have theirs
+_MATRICES = [types.Array(cell, 2, "A", readonly=True) for cell in (float32, float64)]
 _NEW = 64  # distinct values among the first 2 * _NEW: most others will be new, too
 
 
@@ -86,23 +88,39 @@ def scatter_rows(indptr, features, values, value, first_row, cursors, rows):
     return True
 
 
-@kernel(void(IN[float32], int64, boolean, boolean, OUT[int64], OUT[int32], OUT[float32]))
-def append_cells(cells, first_row, keep_zeros, keep_nan, ends, rows, values):
-    """Appends a few dense rows, the first of which is first_row, to columns; ends[f] is where column f ends.
+@kernel([int64(matrix, IN[int64]) for matrix in _MATRICES])
+def count_nonzero(matrix, columns):
+    """How many cells of these columns of a matrix are not 0, as float32: NaN are not."""
+    n = 0
+    for row in range(len(matrix)):
+        for column in columns:
+            n += float32(matrix[row, column]) != 0
+    return n
+
+
+@kernel(
+    [
+        void(matrix, IN[int64], int64, boolean, boolean, OUT[int64], OUT[int32], OUT[float32])
+        for matrix in _MATRICES
+    ]
+)
+def append_cells(matrix, columns, first_row, keep_zeros, keep_nan, ends, rows, values):
+    """Appends dense rows, the first of which is first_row, to columns: to column f, which ends at ends[f], columns[f] of the
+    matrix. Some rows at once: all that is wanted of a line of memory, while it is near.
 
     Which cells are stored: `keep_zeros` and `keep_nan` say whether zeros and NaN are, all others are. -0.0 becomes 0.0.
     """
-    n_features = len(ends)
-    for f in range(n_features):
-        at, row = ends[f], first_row
-        for k in range(f, len(cells), n_features):
-            value = cells[k]
-            # Written in any case, without a branch to guess, and moved on from if it is stored.
-            rows[at] = row
-            values[at] = value + float32(0)
-            at += (keep_zeros or value != 0) and (keep_nan or value == value)
-            row += 1
-        ends[f] = at
+    for begin in range(0, len(matrix), _ROWS_AT_ONCE):
+        end = min(begin + _ROWS_AT_ONCE, len(matrix))
+        for f in range(len(columns)):
+            at, column = uint64(ends[f]), columns[f]
+            for row in range(begin, end):
+                value = float32(matrix[row, column])
+                # Written in any case, without a branch to guess, and moved on from if it is stored.
+                rows[at] = first_row + row
+                values[at] = value + float32(0)
+                at += uint64((keep_zeros or value != 0) and (keep_nan or value == value))
+            ends[f] = at
 
 
 @kernel(void(IN[int64], IN[int64], OUT[int32], OUT[float32]))

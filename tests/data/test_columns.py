@@ -242,7 +242,7 @@ def dense(draw):
     cells = st.sampled_from([0.0, -0.0, 1.0, -2.5, float("nan")])
     flat = draw(st.lists(cells, min_size=n_rows * n_columns, max_size=n_rows * n_columns))
     keep = draw(st.permutations(range(n_columns)))[: draw(st.integers(0, n_columns))]
-    matrix = np.array(flat, draw(st.sampled_from([np.float32, np.float64]))).reshape(n_rows, n_columns)
+    matrix = np.array(flat, draw(st.sampled_from([np.float32, np.float64, np.float16, ">f4"]))).reshape(n_rows, n_columns)
     return matrix, np.array(keep, np.int64), draw(st.booleans()), draw(st.booleans())
 
 
