@@ -90,7 +90,7 @@ def scatter_rows(indptr, features, values, value, first_row, cursors, rows):
 
 @kernel([int64(matrix, IN[int64]) for matrix in _MATRICES])
 def count_nonzero(matrix, columns):
-    """How many cells of these columns of a matrix are not 0, as float32: NaN are not."""
+    """How many cells of these columns of a matrix are not 0 as float32; NaN are among them."""
     n = 0
     for row in range(len(matrix)):
         for column in columns:
