@@ -38,8 +38,12 @@ def _spread(X, times: int) -> sparse.csr_matrix:
 
 
 def _in_turns(folders: dict, arguments) -> dict:
-    jobs = {key: peers.training("psboost", folder, 1, arguments.rounds) for key, folder in folders.items()}
+    jobs = {key: _job(folder, arguments.rounds) for key, folder in folders.items()}
     return peers.in_turns(jobs, arguments.repeats)
+
+
+def _job(folder, rounds: int, **more) -> dict:
+    return peers.training("psboost", folder, 1, rounds, test=None, **more)
 
 
 def _of_width(shape: str, folder, arguments) -> Iterator[Figure]:
@@ -59,7 +63,7 @@ def _of_rows(shape: str, folder, arguments) -> Iterator[Figure]:
 
 def _of_row_shards(shape: str, folder, arguments) -> Iterator[Figure]:
     rounds = min(arguments.rounds, 5)
-    two, four = ([peers.ask(peers.training("psboost", folder, 1, rounds, grid=(n, 1)))] for n in (2, 4))
+    two, four = ([peers.ask(_job(folder, rounds, grid=(n, 1)))] for n in (2, 4))
     note = "bytes of histograms, grid 4x1 over 2x1"
     yield _times(shape, two, four, lambda r: r["bytes"]["PushHistograms"]["payload"], SHARDS_AT_MOST.get(shape), note)
 

@@ -7,6 +7,7 @@ from psboost.kernels import column_tables as kernels
 
 TABLE_COLUMNS = 1 << 22  # columns below are counted in a table, the others in a hash table
 LOOKUP_COLUMNS = 1 << 26  # no lookup table is longer
+PIECE_COLUMNS = 1 << 16  # as many are put into a hash table at a time
 
 
 class ColumnLookup:
@@ -16,8 +17,8 @@ class ColumnLookup:
         """keep: int64, distinct columns."""
         longest = min(LOOKUP_COLUMNS, max(1 << 16, 16 * len(keep)))
         n_columns = int(keep.max(initial=-1)) + 1
-        self._has_table = n_columns <= longest
-        if self._has_table:
+        self._is_direct = n_columns <= longest
+        if self._is_direct:
             self._table = np.full(n_columns, -1, np.int32)
             self._table[keep] = np.arange(len(keep), dtype=np.int32)
         else:
@@ -26,7 +27,7 @@ class ColumnLookup:
     def locate(self, columns: np.ndarray) -> np.ndarray:
         """int32 positions of `columns` in keep, -1 for those that are not in it."""
         out = np.empty(len(columns), np.int32)
-        locate = kernels.locate_by_table if self._has_table else kernels.locate_by_hash
+        locate = kernels.locate_by_table if self._is_direct else kernels.locate_by_hash
         locate(columns, self._table, out)
         return out
 
@@ -58,6 +59,7 @@ class ColumnCounter:
         """(features, counts), int64: the columns that are stored, ascending, and how often."""
         low, taken = np.flatnonzero(self._counts), np.flatnonzero(self._hash[::2] != -1)
         high, counts = self._hash[::2][taken], self._hash[1::2][taken]
+        del taken
         order = _order_of(high)
         return np.concatenate([low, high[order]]), np.concatenate([self._counts[low].astype(np.int64), counts[order]])
 
@@ -65,12 +67,14 @@ class ColumnCounter:
 def hash_of(columns: np.ndarray, most: int) -> np.ndarray:
     """A hash table of distinct columns (int64) and their positions, with room for `most` of them."""
     table = _empty_hash(most)
-    kernels.fill_hash(np.column_stack([columns, np.arange(len(columns))]).reshape(-1), table)
+    for begin in range(0, len(columns), PIECE_COLUMNS):
+        some = columns[begin : begin + PIECE_COLUMNS]
+        kernels.fill_hash(np.column_stack([some, np.arange(begin, begin + len(some))]).reshape(-1), table)
     return table
 
 
 def _empty_hash(most: int) -> np.ndarray:
-    """One with room for `most` columns, or some more."""
+    """An empty hash table with room for `most` columns, or some more."""
     table = np.zeros((1 << (2 * max(most, 8) - 1).bit_length(), 2), np.int64)
     table[:, 0] = -1
     return table.reshape(-1)
@@ -81,4 +85,8 @@ def _order_of(columns: np.ndarray) -> np.ndarray:
     place_bits = len(columns).bit_length()
     if place_bits + int(columns.max(initial=0)).bit_length() > 63:
         return np.argsort(columns)
-    return np.sort(columns << place_bits | np.arange(len(columns))) & ((1 << place_bits) - 1)
+    order = columns << place_bits
+    order |= np.arange(len(columns))
+    order.sort()
+    order &= (1 << place_bits) - 1
+    return order

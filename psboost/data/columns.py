@@ -11,10 +11,9 @@ from psboost.kernels import columns as kernels
 from psboost.kernels import summaries as summary_kernels
 
 MAX_INT32 = np.iinfo(np.int32).max
-# Of a dense array, as many cells are turned into columns at a time, but two columns at least: for each such group, all lines
-# of memory are read once more. Cells of other types than kernels take are made float32, those of a piece at a time.
-GROUP_CELLS, LEAST_GROUP = 1 << 20, 2
-PIECE_CELLS = 1 << 18
+GROUP_CELLS = 1 << 20  # of a dense array, as many cells are turned into columns at a time
+MANY_COLUMNS = 32  # of which two are at least: lines of memory are read half as often, for less than a block of them takes
+PIECE_CELLS = 1 << 18  # of other types than kernels take, as many are made float32 at a time
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class DenseColumns:
 
     def groups(self, begin: int, end: int) -> Iterator[tuple[int, int]]:
         """Features begin .. end, so many at a time that their cells do not take much memory."""
-        step = max(LEAST_GROUP, GROUP_CELLS // max(1, self.n_rows))
+        step = max(2 if self.n_features >= MANY_COLUMNS else 1, GROUP_CELLS // max(1, self.n_rows))
         for first in range(begin, end, step):
             yield first, min(first + step, end)
 

@@ -80,7 +80,7 @@ class Counts:
 
 
 def sum_counts(features: list[np.ndarray], counts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """(features, counts): the sums of counts of features, int64, each ascending."""
+    """(features, counts): the sums of counts of features, int64, distinct and ascending in each."""
     if len(features) == 1:
         return features[0], counts[0]
     features, counts = np.concatenate(features), np.concatenate(counts)

@@ -1,8 +1,9 @@
 """Knows how columns are counted and looked up by their numbers, in tables and hash tables; does not know rows.
 
-A hash table is for columns that are too many, or too far apart, for a table: open addressing in int64 (2 * a power of two),
-slots of a column and what is known of it, which lie in one line of memory; -1 is the column of a free one. At most half of
-the slots are taken.
+A hash table is for columns that are too many, or too far apart, for a table: open addressing with linear probing.
+
+    table   int64 (2 * n_slots), n_slots a power of two: at 2 s slot s has a column, -1 if it is free; and behind that, in
+            the same line of memory, what is known of the column. At most half of the slots are taken.
 """
 
 from psboost.kernels.cells import INDICES, does_count
@@ -54,7 +55,7 @@ def slot_of(table, column):
 )
 def count_columns(columns, values, keep_zeros, keep_nan, begin, n_keys, counts, table):
     """Counts the cells from `begin` on that count (kernels.cells), per column: of columns below len(counts) in `counts`, of
-    others in a hash table, which has n_keys of them. Returns (end, n_keys); ends sooner if that is half full.
+    others in a hash table, which has n_keys of them. Returns (end, n_keys): stops before one that would fill more than half.
     """
     n_cells = uint64(len(columns))
     for k in range(uint64(begin), n_cells):
@@ -82,7 +83,7 @@ def count_columns(columns, values, keep_zeros, keep_nan, begin, n_keys, counts, 
 
 @kernel(void(IN[int64], OUT[int64]))
 def fill_hash(slots, table):
-    """Puts the columns of `slots`, of which none is twice, and what is known of them into an empty hash table."""
+    """Puts the columns of `slots`, of which none is twice or there already, and what is known of them into a hash table."""
     n = uint64(len(slots))
     for k in range(_0, n, _2):
         if k + _2 * _AHEAD < n:

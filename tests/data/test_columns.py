@@ -284,6 +284,37 @@ def test_columns_of_a_dense_array_are_those_of_its_sparse_rows(data, group_cells
             assert at == len(data[1])
 
 
+def unaligned(matrix):
+    held = np.empty(matrix.nbytes + 1, np.uint8)[1:].view(matrix.dtype).reshape(matrix.shape)
+    held[:] = matrix
+    return held
+
+
+@pytest.mark.parametrize("run", both_ways(kernels))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("layout", [np.asarray, np.asfortranarray, unaligned, lambda matrix: matrix[::-1, ::-1]])
+def test_columns_of_more_rows_of_a_dense_array_than_are_read_at_once(run, dtype, layout, monkeypatch):
+    monkeypatch.setattr(module, "kernels", run)
+    cells = [0.0, -0.0, 1e-50, -1e-50, np.nan, 1.5, 2.5]  # in float32 the first four are 0
+    matrix = layout(np.random.default_rng(0).choice(cells, (600, 3)).astype(dtype))
+    matrix.flags.writeable = False
+    keep = np.array([2, 0])
+    columns = DenseColumns(matrix, keep, False, True)
+    expected = columns_of_dense(matrix.astype(np.float32), keep, False, True)
+    assert columns.n_stored(0, 2) == expected.n_stored(0, 2)
+    same(columns.part(0, 2), expected)
+    with_zeros = DenseColumns(matrix, keep, True, False).part(0, 2)
+    same(with_zeros, columns_of_dense(matrix.astype(np.float32), keep, True, False))
+    assert not np.signbit(with_zeros.values[with_zeros.values == 0]).any()
+
+
+def test_two_columns_of_many_are_read_at_once_however_long():
+    for n_columns, width in ((32, 2), (31, 1)):
+        matrix = np.broadcast_to(np.float32(0), (module.GROUP_CELLS + 1, n_columns))
+        groups = list(DenseColumns(matrix, np.arange(n_columns), True, True).groups(0, n_columns))
+        assert groups[0] == (0, width) and groups[-1][1] == n_columns
+
+
 @given(dense(), st.sampled_from([1, 7, 1000]))
 def test_stacked_columns_are_those_of_the_stacked_rows(data, group_cells):
     matrix, *how = data
