@@ -17,12 +17,10 @@ from psboost.kernels.compile import (
     void,
 )
 from psboost.kernels.floats import FLOAT32_MAX
-from psboost.kernels.prefetch import prefetch
+from psboost.kernels.prefetch import place_ahead, prefetch
 from psboost.kernels.row_bins import ROWS
 
 SEARCHED = 1024  # values at once: what is known of them stays in the cache from one step of the search to the next
-# So many cells ahead, the place that a bin goes to is asked for; and before that, what says where that is.
-_AHEAD, _FAR_AHEAD = 32, 64
 _1 = np.uint64(1)
 
 
@@ -291,12 +289,9 @@ def scatter_bins(posting_offsets, posting_rows, cursors, bins):
 
     Bins are visited in order, so they ascend within each row.
     """
-    n_cells = uint64(len(posting_rows))
     for bin_ in range(len(posting_offsets) - 1):
         for i in range(uint64(posting_offsets[bin_]), uint64(posting_offsets[bin_ + 1])):
-            if i + uint64(_FAR_AHEAD) < n_cells:
-                prefetch(cursors, uint64(posting_rows[i + uint64(_FAR_AHEAD)]))
-                prefetch(bins, uint64(cursors[uint64(posting_rows[i + uint64(_AHEAD)])]))
+            prefetch(bins, place_ahead(posting_rows, i, cursors))
             row = uint64(posting_rows[i])
             at = uint64(cursors[row])
             cursors[row] = at + _1

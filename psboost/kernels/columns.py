@@ -6,13 +6,10 @@ from psboost.kernels.ascending import first_from
 from psboost.kernels.cells import does_count
 from psboost.kernels.compile import IN, OUT, boolean, float32, float64, inline, int32, int64, kernel, types, uint64, void
 from psboost.kernels.fills import fill
-from psboost.kernels.prefetch import prefetch
+from psboost.kernels.prefetch import place_ahead, prefetch
 
 _LONG = 256  # values: so many are sorted in less time than they are looked up
-# So many cells ahead, the place that one goes to is asked for: without, each may wait for memory. Nearly where it will go: a
-# column gets few of those in between. And before that, the cursor, which says where that is.
-_AHEAD, _FAR_AHEAD = 32, 64
-_0, _1 = uint64(0), uint64(1)
+_1 = uint64(1)
 _ROWS_AT_ONCE = 256  # of a matrix: their lines stay in the cache until all columns have theirs
 _MATRICES = [types.Array(cell, 2, "A", readonly=True) for cell in (float32, float64)]
 _NEW = 64  # distinct values among the first 2 * _NEW: most others will be new, too
@@ -23,15 +20,6 @@ def count_features(features, counts):
     """Add to counts[f] how often feature f occurs."""
     for i in range(len(features)):
         counts[features[i]] += 1
-
-
-@inline
-def _place_ahead(features, i, cursors):
-    """Where a later cell than the i-th goes, as far as is known, or any place; asks for the cursor of one later still."""
-    if len(cursors) == 0 or i + uint64(_FAR_AHEAD) >= uint64(len(features)):
-        return _0
-    prefetch(cursors, uint64(max(features[i + uint64(_FAR_AHEAD)], 0)))
-    return uint64(cursors[uint64(max(features[i + uint64(_AHEAD)], 0))])
 
 
 @kernel(
@@ -50,7 +38,7 @@ def scatter_columns(indptr, features, values, keep_zeros, keep_nan, first_row, c
     n_room = uint64(len(rows))
     for row in range(len(indptr) - 1):
         for i in range(uint64(indptr[row]), uint64(indptr[row + 1])):
-            place = _place_ahead(features, i, cursors)
+            place = place_ahead(features, i, cursors)
             prefetch(rows, place)
             prefetch(column_values, place)
             feature, value = features[i], values[i]
@@ -76,7 +64,7 @@ def scatter_rows(indptr, features, values, value, first_row, cursors, rows):
     n_room = uint64(len(rows))
     for row in range(len(indptr) - 1):
         for i in range(uint64(indptr[row]), uint64(indptr[row + 1])):
-            prefetch(rows, _place_ahead(features, i, cursors))
+            prefetch(rows, place_ahead(features, i, cursors))
             feature = features[i]
             if feature < 0:
                 continue

@@ -4,9 +4,11 @@ from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-from psboost.kernels.compile import uint64, void
+from psboost.kernels.compile import inline, uint64, void
 
 _READ, _KEEP, _DATA = 0, 3, 1
+# Before the turn of what goes where a cursor says: when the place is asked for, and when the cursor is.
+_AHEAD, _FAR_AHEAD = 32, 64
 
 
 def prefetch(array, index):
@@ -30,6 +32,17 @@ def _prefetch(typing_context, array, index):
 @overload(prefetch)
 def _compiled(array, index):
     return lambda array, index: _prefetch(array, index)
+
+
+@inline
+def place_ahead(numbers, i, cursors):
+    """Where cursors[numbers[k]] points now, for some k behind i: nearly where k will go: few of its number lie between. Any
+    place if there is no such k, or its number is negative. Begins to load the cursor of one later still.
+    """
+    if len(cursors) == 0 or i + uint64(_FAR_AHEAD) >= uint64(len(numbers)):
+        return uint64(0)
+    prefetch(cursors, uint64(max(numbers[i + uint64(_FAR_AHEAD)], 0)))
+    return uint64(cursors[uint64(max(numbers[i + uint64(_AHEAD)], 0))])
 
 
 def touch(array, index):
