@@ -13,6 +13,7 @@ from psboost.kernels import eights
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint64, void
 from psboost.kernels.histograms import HALF, LOW, read, write
+from psboost.kernels.prefetch import prefetch
 
 _1, _2, _8 = uint64(1), uint64(2), uint64(8)
 
@@ -56,6 +57,9 @@ NODE_LISTS = types.NamedTuple((OUT[int32], OUT[int64], OUT[int64], OUT[int64]), 
 _FEATURES, _OTHER_FEATURES, _END, _OTHER_END, _TAKEN, _WRONG, _NEXT, _N_STATE = range(8)
 # of lists: bins that became present; windows in which a sum was too wide, or a bin not the node's
 _NEW, _ODD, _N_ADDED = range(3)
+# Where a node has few of the bins of so large an accumulator, each slot is a line of memory to wait for: it is asked for so
+# many bins before its turn. In 0.6 to 0.7 of the time at the last levels of rcv1-shaped data.
+_FAR_SLOTS, _AHEAD = 1 << 19, uint64(48)
 
 
 @inline
@@ -212,8 +216,14 @@ def _share_features(node, begin_feature, end_feature, acc, first, forms, least, 
     n_child, n_rest = uint64(state[_FEATURES]), uint64(state[_OTHER_FEATURES])
     at, rest, begin = uint64(state[_END]), uint64(state[_OTHER_END]), uint64(state[_NEXT])
     n_taken, n_wrong, i = uint64(0), int64(0), uint64(begin_feature)
+    asked, far_apart = begin, len(acc) >= max(_FAR_SLOTS, 4 * len(node.bins))
     by_eights = eights.CAN and (not forms[0] or (forms[2] and not forms[1]))
     while i < uint64(end_feature):
+        if far_apart:
+            to_ask = min(uint64(node.starts[i + _1]) + _AHEAD, uint64(len(node.bins)))
+            for k in range(asked, to_ask):
+                prefetch(acc, uint64(node.bins[k] - first) << uint64(forms[1]))
+            asked = to_ask
         if by_eights and i + _8 <= uint64(end_feature) and uint64(node.starts[i + _8]) - begin == _8:
             if forms[0]:
                 ends = eights.share_singles(

@@ -11,7 +11,7 @@ from tests.plain import both_ways
 
 WAYS = pytest.mark.parametrize("kernels", both_ways(node_histograms), ids=["compiled", "plain"])
 quick = settings(max_examples=60, deadline=None)
-N_BINS = 12
+N_BINS, FAR = 12, 1 << 19  # bins of a block; and of one whose accumulator is far from the processor
 BIN_OFFSETS = np.array([0, 3, 3, 4, 8, 12], np.int32)  # feature 1 has no bins
 
 
@@ -124,11 +124,12 @@ def test_share_out(kernels, parent, least, forms, data):
             taken = data.draw(st.sampled_from([1, hess // 2 + 1, hess]))
             child[bin_] = (grad if taken == hess else grad // 3, taken)
     rest, offsets, forms = naive.subtract(parent, child), BIN_OFFSETS.tolist(), np.array(forms, bool)
-    for window in (None, 4, 7, N_BINS):  # all sums, or lists of which so many bins are added up at once
+    for window in (None, FAR, 4, 7, N_BINS):  # all sums, or lists of which so many bins are added up at once
         node, _ = as_node(parent, forms[0], kernels)
         one, counts = room(len(node.bins), forms[1]), np.zeros(3, np.int64)
-        if window is None:
-            kernels.share_out(node, accumulator(child, forms[1]), forms, least, one, counts)
+        if window in (None, FAR):
+            acc = accumulator(child, forms[1]) if window is None else slots_of(child, FAR, forms[1])
+            kernels.share_out(node, acc, forms, least, one, counts)
         else:
             acc = np.zeros(window * (1 + forms[1]), np.int64)
             kernels.share_out_lists(node, data.draw(lists_of(child)), forms, acc, least, one, counts)
