@@ -16,6 +16,7 @@ from psboost.kernels import binning as kernels
 from psboost.kernels import dense as dense_kernels
 from psboost.kernels import routing as routing_kernels
 from psboost.kernels import tiles as tile_kernels
+from psboost.kernels.columns import count_occurrences
 from psboost.kernels.node_builds import prefers_bins
 from psboost.kernels.row_bins import N_NONE, STRIDES
 from psboost.kernels.tiles import Tiles
@@ -222,7 +223,7 @@ def _rows_of_bins(
     most_places = min(_EMPTIEST * n_kept, MAX_INT32 if narrow else np.inf)
     indptr_dtype, bins_dtype = (np.int32, np.uint16) if narrow else (np.int64, np.int32)
     lengths = np.zeros(n_rows, np.int32)
-    kernels.count_rows(posting_rows, lengths)
+    count_occurrences(posting_rows, lengths)
     most = int(lengths.max(initial=0))
     for stride in STRIDES:
         if most <= stride and stride * n_rows <= most_places:

@@ -182,8 +182,8 @@ class ColumnsBuilder:
     """Columns in the making, of rows that come in parts, piece by piece. Parts may be added to side by side."""
 
     def __init__(self, name: str, counts: np.ndarray, n_rows: list[int], value: np.float32 | None = None):
-        """name of the data, for messages; counts: int64 (n_parts, n_features), how many entries of each column a part has at
-        most; n_rows of each part; value: OnlyValue of all cells."""
+        """name of the data, for messages; counts: whole numbers (n_parts, n_features), how many entries of a column a part
+        has at most; n_rows of each part; value: OnlyValue of all cells."""
         if sum(n_rows) > MAX_INT32 or counts.shape[1] > MAX_INT32:
             raise DataError(f"a block of {sum(n_rows)} rows x {counts.shape[1]} features: use more row or feature shards")
         offsets = np.zeros(counts.shape[1] + 1, np.int64)
@@ -240,8 +240,8 @@ def to_columns(parts: list[Csr], n_features: int, side_by_side: Callable[..., It
     """
     for part in parts:
         _check(*part, n_features)
-    counts = np.zeros((len(parts), n_features), np.int64)
-    list(side_by_side(lambda part, of_part: kernels.count_features(part[1], of_part), parts, counts))
+    counts = np.zeros((len(parts), n_features), np.int32)
+    list(side_by_side(lambda part, of_part: kernels.count_occurrences(part[1], of_part), parts, counts))
     only = OnlyValue()
     for _, _, values in parts:
         only.add(values)

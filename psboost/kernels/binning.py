@@ -276,13 +276,6 @@ def bin_sorted(
     return written
 
 
-@kernel(void(IN[int32], OUT[int32]))
-def count_rows(posting_rows, counts):
-    """Add to counts[r] how often row r occurs."""
-    for i in range(len(posting_rows)):
-        counts[posting_rows[i]] += 1
-
-
 @kernel_for(ROWS.values(), signature=lambda offset, bins: void(IN[int64], IN[int32], OUT[offset], OUT[bins]))
 def scatter_bins(posting_offsets, posting_rows, cursors, bins):
     """CSR rows of bin ids from postings; cursors[r] is where row r begins, and at the end where it stops.

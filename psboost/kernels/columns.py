@@ -15,11 +15,11 @@ _MATRICES = [types.Array(cell, 2, "A", readonly=True) for cell in (float32, floa
 _NEW = 64  # distinct values among the first 2 * _NEW: most others will be new, too
 
 
-@kernel(void(IN[int32], OUT[int64]))
-def count_features(features, counts):
-    """Add to counts[f] how often feature f occurs."""
-    for i in range(len(features)):
-        counts[features[i]] += 1
+@kernel(void(IN[int32], OUT[int32]))
+def count_occurrences(numbers, counts):
+    """Adds to counts[k] how often k is among the numbers, which are of features, or of rows."""
+    for number in numbers:
+        counts[uint64(number)] += 1
 
 
 @kernel(

@@ -226,7 +226,7 @@ def test_rows_are_narrow_where_that_holds_all_bins(n_features):
 
 
 def test_block_with_the_kernels_as_plain_python(monkeypatch):
-    for name in ("bin_columns", "find_bins_of", "count_rows", "scatter_bins", "pad_rows"):
+    for name in ("bin_columns", "find_bins_of", "scatter_bins", "pad_rows"):
         monkeypatch.setattr(kernels, name, getattr(kernels, name).py_func)
 
     @settings(deadline=None)

@@ -56,7 +56,7 @@ def test_column_kernels_as_plain_python(data):
     expected = to_columns([(indptr, features, values)], n_features)
     offsets = np.zeros(n_features + 1, np.int64)
     plain = as_python(kernels)
-    plain.count_features(features, offsets[1:])
+    plain.count_occurrences(features, offsets[1:])
     np.cumsum(offsets, out=offsets)
     got_rows, got_values = np.empty(len(features), np.int32), np.empty(len(features), np.float32)
     cursors = offsets[:-1].copy()
