@@ -38,10 +38,10 @@ def arrays(rows, values, which, width=np.int64, row_bins=(np.int64, np.int32)):
     return indptr, np.array([b for row in rows for b in row], row_bins[1]), np.array(which, np.int32), packed
 
 
-def padded(rows, row_bins, stride):
+def padded(rows, row_bins, stride, n_bins=N_BINS):
     """Rows of bins as kernels.row_bins has them with this stride."""
     indptr = np.arange(0, stride * len(rows) + 1, stride, row_bins[0])
-    bins = [[*row, *(N_BINS + k for k in range(len(row), stride))] for row in rows]
+    bins = [[*row, *(n_bins + k for k in range(len(row), stride))] for row in rows]
     return indptr, np.array(bins, row_bins[1]).reshape(-1)
 
 
@@ -50,6 +50,11 @@ def postings(rows):
     of_bins = [[row for row, held in enumerate(rows) if b in held] for b in range(N_BINS)]
     offsets = np.cumsum([0, *map(len, of_bins)])
     return offsets, np.array([row for of_bin in of_bins for row in of_bin], np.int32)
+
+
+def slots_held(acc):
+    """{bin: (grad, hess)} of packed slots that are not 0."""
+    return {b: (int(acc[b]) >> 32, int(acc[b]) & 0xFFFFFFFF) for b in np.flatnonzero(acc).tolist()}
 
 
 def as_lists(histogram):
@@ -69,7 +74,7 @@ def test_build(kernels, block, width, row_bins):
     stride = next(n for n in (4, 8, 16) if max(map(len, block[0]), default=0) <= n)
 
     def build_padded(indptr, bins, *others):
-        kernels.build_padded(bins, stride, *others)
+        kernels.build_padded(bins, stride, stride // 2, *others)
 
     for pairs, is_padded, by_rows in (
         (False, False, kernels.build), (False, False, kernels.build_short), (True, False, kernels.build_pairs),
@@ -103,9 +108,21 @@ def test_padded_rows_that_follow_each_other(kernels, stride, row_bins, span):
     which = range(*span)
     _, _, which, packed = arrays(rows, values, which)
     acc = np.zeros(N_BINS + N_NONE, np.int64)
-    kernels.build_padded(padded(rows, row_bins, stride)[1], stride, which, packed, acc)
-    found = {b: (int(slot) >> 32, int(slot) & 0xFFFFFFFF) for b, slot in enumerate(acc) if slot}
-    assert found == naive.build(rows, which.tolist(), values)
+    kernels.build_padded(padded(rows, row_bins, stride)[1], stride, 2, which, packed, acc)
+    assert slots_held(acc) == naive.build(rows, which.tolist(), values)
+
+
+@WAYS
+@pytest.mark.parametrize(("stride", "n_held"), [(4, 0), (8, 1), (8, 8), (16, 9)])
+@pytest.mark.parametrize("step", [1, 3])
+def test_padded_rows_of_bins_that_no_cache_holds(kernels, stride, n_held, step):
+    rng, n_bins = np.random.default_rng(stride), 1 << 18
+    rows = [sorted(rng.choice(n_bins, rng.integers(0, 1 + stride), replace=False).tolist()) for _ in range(300)]
+    values = [(int(rng.integers(-99, 99)), int(rng.integers(1, 99))) for _ in rows]
+    _, _, which, packed = arrays(rows, values, range(0, len(rows), step))
+    acc = np.zeros(n_bins + N_NONE, np.int64)
+    kernels.build_padded(padded(rows, (np.int64, np.int32), stride, n_bins)[1], stride, n_held, which, packed, acc)
+    assert slots_held(acc) == naive.build(rows, which.tolist(), values)
 
 
 @pytest.mark.parametrize("held", [(3, 0), (3, 4), (16, 16), (17, 0)], ids=["short", "four", "sixteen", "long"])
