@@ -26,9 +26,11 @@ _PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)
 _BINS_PER_LINE = uint64(16)  # in a cache line: int32, and twice as many uint16
 _SHORT = 128  # bytes of a row's bins, on average: they lie in three cache lines at most
 _PADDED_AHEAD, _FOLLOWING_AHEAD = uint64(96), uint64(192)  # padded rows take less time, and if they follow each other
-# In accumulators of so many slots, which a core's second cache does not hold, the slots of a padded row's last bins are
-# asked for so many rows ahead: those from so many places before the average row's end on.
-_FAR_SLOTS, _SLOTS_AHEAD, _LAST_PLACES = 1 << 17, uint64(24), 2
+# In accumulators of so many slots, which a core's second cache does not hold, the slots of a row's last bins, which are rare
+# ones, are asked for so many rows ahead: of so many; of a padded row from so many places before the average row's end on.
+_FAR_SLOTS = 1 << 17
+_SLOTS_AHEAD, _LAST_BINS = uint64(4), uint64(8)
+_PADDED_SLOTS_AHEAD, _LAST_PLACES = uint64(24), 2
 _LEAST_FIT = 1 << 12  # rows at once: with fewer, to go through the bins in between would take longer than what is saved
 _RUNNING, _BINS_RUNNING = 2048, uint64(256)  # rows and bins of a run of sums, which stays in the nearest cache
 _0, _1, _2, _3, _4, _6, _8, _63, _64 = (uint64(k) for k in (0, 1, 2, 3, 4, 6, 8, 63, 64))
@@ -63,7 +65,7 @@ def build(indptr, bins, rows, packed, acc):
 
     Indices are made unsigned: a signed one may be negative, which costs a test for each value.
     """
-    n_rows = uint64(len(rows))
+    n_rows, far_apart = uint64(len(rows)), len(acc) > _FAR_SLOTS
     for i in range(n_rows):
         if i + _PLACE_AHEAD < n_rows:
             place = uint64(rows[i + _PLACE_AHEAD])
@@ -73,6 +75,10 @@ def build(indptr, bins, rows, packed, acc):
             row = uint64(rows[i + _BINS_AHEAD])
             for k in range(uint64(indptr[row]), uint64(indptr[row + _1]), _BINS_PER_LINE):
                 prefetch(bins, k)
+        if far_apart and i + _SLOTS_AHEAD < n_rows:
+            end = uint64(indptr[uint64(rows[i + _SLOTS_AHEAD]) + _1])
+            for k in range(end - min(end, _LAST_BINS), end):
+                prefetch(acc, uint64(bins[k]))
         row = uint64(rows[i])
         value = as_slot(packed, row)
         for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
@@ -144,8 +150,8 @@ def _build_padded_far(bins, stride, n_held, rows, packed, acc):
             place = uint64(rows[i + _PADDED_AHEAD])
             prefetch(packed, place)
             prefetch(bins, step * place)
-        if i + _SLOTS_AHEAD < n_rows:
-            later = step * uint64(rows[i + _SLOTS_AHEAD])
+        if i + _PADDED_SLOTS_AHEAD < n_rows:
+            later = step * uint64(rows[i + _PADDED_SLOTS_AHEAD])
             for k in range(rare, step):
                 prefetch(acc, uint64(bins[later + k]))
         _add_padded(bins, step, uint64(rows[i]), packed, acc)

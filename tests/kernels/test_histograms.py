@@ -115,14 +115,17 @@ def test_padded_rows_that_follow_each_other(kernels, stride, row_bins, span):
 @WAYS
 @pytest.mark.parametrize(("stride", "n_held"), [(4, 0), (8, 1), (8, 8), (16, 9)])
 @pytest.mark.parametrize("step", [1, 3])
-def test_padded_rows_of_bins_that_no_cache_holds(kernels, stride, n_held, step):
+def test_rows_of_bins_that_no_cache_holds(kernels, stride, n_held, step):
     rng, n_bins = np.random.default_rng(stride), 1 << 18
     rows = [sorted(rng.choice(n_bins, rng.integers(0, 1 + stride), replace=False).tolist()) for _ in range(300)]
     values = [(int(rng.integers(-99, 99)), int(rng.integers(1, 99))) for _ in rows]
-    _, _, which, packed = arrays(rows, values, range(0, len(rows), step))
-    acc = np.zeros(n_bins + N_NONE, np.int64)
+    indptr, bins, which, packed = arrays(rows, values, range(0, len(rows), step))
+    acc, expected = np.zeros(n_bins + N_NONE, np.int64), naive.build(rows, which.tolist(), values)
     kernels.build_padded(padded(rows, (np.int64, np.int32), stride, n_bins)[1], stride, n_held, which, packed, acc)
-    assert slots_held(acc) == naive.build(rows, which.tolist(), values)
+    assert slots_held(acc) == expected
+    acc[:] = 0
+    kernels.build(indptr, bins, which, packed, acc)
+    assert slots_held(acc) == expected
 
 
 @pytest.mark.parametrize("held", [(3, 0), (3, 4), (16, 16), (17, 0)], ids=["short", "four", "sixteen", "long"])
