@@ -12,7 +12,7 @@ They are written over ranges of features, each into a part of the same arrays:
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, kernel_for, uint8, uint64, void
 from psboost.kernels.fills import fill
-from psboost.kernels.histograms import build_by_rows, clear, mark_bins, read, rows_that_fit, span_size
+from psboost.kernels.histograms import CACHED_SLOTS, build_by_rows, clear, mark_bins, read, rows_that_fit, span_size
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
@@ -27,7 +27,7 @@ _POSTINGS = int64, IN[int64], IN[int32], TILINGS  # stride, postings, tilings: b
 _BLOCK = (*_POSTINGS, IN[int32])  # and bin_offsets
 _ROWS_AHEAD = uint64(128)  # so many before its turn a row's gradient is asked for
 _A_ROW = 3  # so many rows of bins are gone through, by tiles, in the time that it takes
-_SLOTS_PER_LINE, _CACHED_BINS = 8, 1 << 17  # in a cache line, and about in a core's second cache
+_SLOTS_PER_LINE = 8  # in a cache line
 _NEAR_BINS, _FEW_BINS = 1 << 16, 1 << 20  # so many slots, the hot ones side by side, are quick to add to
 _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
 
@@ -184,7 +184,7 @@ def build_node(indptr, row_bins, stride, posting_offsets, posting_rows, tilings,
                 values[uint64(row)] = 0
     else:
         n_filled = n_own * n_stored // max(1, n_rows)
-        if n_bins <= _CACHED_BINS and n_filled >= n_bins // _SLOTS_PER_LINE:
+        if n_bins <= CACHED_SLOTS and n_filled >= n_bins // _SLOTS_PER_LINE:
             # What the rows before it or somebody else pushed out of the cache comes back in order: to wait for each slot
             # where a row first adds to it takes as long as all the adding.
             for slot in range(_0, uint64(len(acc)), uint64(_SLOTS_PER_LINE)):

@@ -12,7 +12,7 @@ import numpy as np
 from psboost.kernels import eights
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint64, void
-from psboost.kernels.histograms import HALF, LOW, read, write
+from psboost.kernels.histograms import CACHED_SLOTS, HALF, LOW, read, write
 from psboost.kernels.prefetch import prefetch
 
 _1, _2, _8 = uint64(1), uint64(2), uint64(8)
@@ -59,7 +59,7 @@ _FEATURES, _OTHER_FEATURES, _END, _OTHER_END, _TAKEN, _WRONG, _NEXT, _N_STATE = 
 _NEW, _ODD, _N_ADDED = range(3)
 # Where a node has few of the bins of so large an accumulator, each slot is a line of memory to wait for: it is asked for so
 # many bins before its turn. In 0.6 to 0.7 of the time at the last levels of rcv1-shaped data.
-_FAR_SLOTS, _AHEAD = 1 << 19, uint64(48)
+_FAR_SLOTS, _AHEAD = 4 * CACHED_SLOTS, uint64(48)
 
 
 @inline
