@@ -1,4 +1,4 @@
-"""Knows how psboost, XGBoost and LightGBM are told to do one thing; does not know what for, or who else does it.
+"""Knows how psboost, XGBoost and LightGBM, or none of them, do one thing; does not know what for, or who else does it.
 
 Run as a process of its own, so that its memory and threads are its own: a job as JSON on stdin, what came of it as
 JSON on the last line of stdout. Times are pairs: wall clock and CPU seconds since the job began, data already loaded.
@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partialmethod
 from pathlib import Path
@@ -19,6 +20,7 @@ from scipy import sparse
 
 PARAMETERS = {"objective": "binary:logistic", "max_depth": 6, "learning_rate": 0.3, "max_bin": 256}
 PREDICT_SECONDS, PREDICT_TIMES = 1.0, 3  # a prediction is repeated for as long and as often, at least
+MEMORY_BYTES, N_READS, READ_TIMES = 1 << 26, 1 << 22, 8  # so many random reads of so much memory, so often
 
 
 class Clock:
@@ -188,7 +190,23 @@ def _predict_xgboost(X, job: dict):
     return lambda X: booster.predict(xgboost.DMatrix(X, missing=missing, nthread=1), output_margin=True)
 
 
-TASKS = {"train": train, "grow": grow_forest, "predict": predict}
+def read_memory(job: dict) -> dict:
+    """seconds: wall clock and CPU of reading memory in random order, the same reads for one thread or shared by several."""
+    rng, memory = np.random.default_rng(0), np.ones(MEMORY_BYTES // 8)
+    parts = np.array_split(rng.integers(0, len(memory), N_READS), job["threads"])
+    read = [np.empty(len(part)) for part in parts]
+
+    def run(i: int) -> None:
+        for _ in range(READ_TIMES):
+            np.take(memory, parts[i], out=read[i], mode="clip")
+
+    clock = Clock()
+    with ThreadPoolExecutor(len(parts)) as pool:
+        list(pool.map(run, range(len(parts))))
+    return {"seconds": clock()}
+
+
+TASKS = {"train": train, "grow": grow_forest, "predict": predict, "read memory": read_memory}
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ TRAINING = {  # times psboost's
     KEPT: {"url": 3, "avazu": 2, "rcv1": 5, "bosch": 1.4},
 }
 SCALING = 1.7  # of two threads
+READS = "random reads of memory"
 BINNING = 1
 MEMORY = {"url": 2, "avazu": 2, "rcv1": 2, "bosch": 1, "dense": 1}
 
@@ -25,22 +26,29 @@ def measure(arguments) -> Iterator[Figure]:
         ways = datasets.prepare(shape, arguments)
         rounds = arguments.rounds
         jobs = {("psboost", n): peers.training("psboost", ways[GIVEN], n, rounds) for n in (1, 2)}
+        if "scaling" in arguments.only:
+            jobs |= {(READS, n): {"task": "read memory", "threads": n} for n in (1, 2)}
         beside_peers = set(MEASURES) & set(arguments.only) - {"scaling"}
         if beside_peers:
             jobs |= {(way, n): peers.training("xgboost", ways[way], n, rounds) for way in ways for n in (1, 2)}
         results = peers.in_turns(jobs, arguments.repeats)
         if "scaling" in arguments.only:
-            yield _scaling(shape, results)
+            yield from _scaling(shape, results)
         if beside_peers:
             yield from (figure for figure in _figures(shape, ways, results) if figure.measure in beside_peers)
 
 
-def _scaling(shape: str, results: dict) -> Figure:
+def _scaling(shape: str, results: dict) -> Iterator[Figure]:
+    """What a second thread brings, and what it brings, between these trainings, to a loop that only waits for memory."""
     one, two = ([a_tree(result, 0) for result in results["psboost", threads]] for threads in (1, 2))
-    return Figure(
+    yield Figure(
         "scaling", shape, "psboost, 1 thread", 2, statistics.median(one), "s a tree", **compare(two, one),
         asked=SCALING, repeats=len(one),
     )  # fmt: skip
+    one, two = ([result["seconds"][0] for result in results[READS, threads]] for threads in (1, 2))
+    yield Figure(
+        "scaling", shape, f"{READS}, 1 thread", 2, statistics.median(one), "s", **compare(two, one), repeats=len(one)
+    )
 
 
 def _figures(shape: str, ways: dict, results: dict) -> Iterator[Figure]:

@@ -32,3 +32,5 @@ def test_figures_are_taken(shape, figures, tmp_path):
         taken = list(csv.DictReader(file))
     assert {(row["measure"], row["note"]) for row in taken} == figures
     assert all(row["shape"] == shape and float(row["value"]) > 0 for row in taken)
+    controls = [row["who"] for row in taken if row["who"].startswith("random reads")]
+    assert len(controls) == ("scaling" in measures)
