@@ -28,7 +28,7 @@ QUALITY = (
     "and the most, and of the difference two standard errors each way."
 )
 BY_SHAPE = {  # measure: how its lines begin
-    "scaling": "seconds on one thread, over those on two: ",
+    "scaling": "on two threads, times as quick as ",
     "growth": "",
     "entropy": "histograms of a 2x2 grid: ",
 }
@@ -139,8 +139,7 @@ def _by_shape(rows: list[dict]) -> str:
     shapes = [shape for shape in SHAPES if any(row["shape"] == shape for row in rows)]
     lines: dict[str, dict] = {}
     for row in rows:
-        by = "a tree" if row["who"].startswith("psboost") else row["who"].split(",")[0]
-        detail = {"scaling": by, "growth": row["note"], "entropy": row["who"], "quality": row["who"]}[row["measure"]]
+        detail = row["note"] if row["measure"] == "growth" else row["who"]
         value = f"{rounded(float(row['ratio']))}{_spread(row)}{row['mark']}" if row["ratio"] else _value(row)
         lines.setdefault(BY_SHAPE.get(row["measure"], "") + detail, {})[row["shape"]] = value
     return _table([["what", *shapes], *([what, *(of.get(shape, "") for shape in shapes)] for what, of in lines.items())])

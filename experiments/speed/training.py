@@ -40,15 +40,15 @@ def measure(arguments) -> Iterator[Figure]:
 
 def _scaling(shape: str, results: dict) -> Iterator[Figure]:
     """What a second thread brings, and what it brings, between these trainings, to a loop that only waits for memory."""
-    one, two = ([a_tree(result, 0) for result in results["psboost", threads]] for threads in (1, 2))
-    yield Figure(
-        "scaling", shape, "psboost, 1 thread", 2, statistics.median(one), "s a tree", **compare(two, one),
-        asked=SCALING, repeats=len(one),
-    )  # fmt: skip
-    one, two = ([result["seconds"][0] for result in results[READS, threads]] for threads in (1, 2))
-    yield Figure(
-        "scaling", shape, f"{READS}, 1 thread", 2, statistics.median(one), "s", **compare(two, one), repeats=len(one)
-    )
+    for who, value_of, unit, asked in (
+        ("psboost", lambda result: a_tree(result, 0), "s a tree", SCALING),
+        (READS, lambda result: result["seconds"][0], "s", None),
+    ):
+        one, two = (list(map(value_of, results[who, threads])) for threads in (1, 2))
+        yield Figure(
+            "scaling", shape, f"{who}, 1 thread", 2, statistics.median(one), unit, **compare(two, one),
+            asked=asked, repeats=len(one),
+        )  # fmt: skip
 
 
 def _figures(shape: str, ways: dict, results: dict) -> Iterator[Figure]:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psboost.boosting.partition import ALL_ONES
+from psboost.data import block as block_module
 from psboost.data.block import (
     NARROW_BINS,
     DenseBlock,
@@ -226,6 +227,7 @@ def test_rows_are_narrow_where_that_holds_all_bins(n_features):
 
 
 def test_block_with_the_kernels_as_plain_python(monkeypatch):
+    monkeypatch.setattr(block_module, "count_occurrences", block_module.count_occurrences.py_func)
     for name in ("bin_columns", "find_bins_of", "scatter_bins", "pad_rows"):
         monkeypatch.setattr(kernels, name, getattr(kernels, name).py_func)
 

@@ -11,7 +11,7 @@ from tests.plain import both_ways
 
 WAYS = pytest.mark.parametrize("kernels", both_ways(node_histograms), ids=["compiled", "plain"])
 quick = settings(max_examples=60, deadline=None)
-N_BINS, FAR = 12, 1 << 19  # bins of a block; and of one whose accumulator is far from the processor
+N_BINS, FAR = 12, node_histograms._FAR_SLOTS  # bins of a block; and of one whose accumulator is far from the processor
 BIN_OFFSETS = np.array([0, 3, 3, 4, 8, 12], np.int32)  # feature 1 has no bins
 
 
