@@ -6,7 +6,7 @@ import numpy as np
 
 from psboost.errors import ProtocolError
 from psboost.kernels import binning as kernels
-from psboost.kernels.summaries import sort_columns
+from psboost.kernels.summaries import count_columns, sort_columns
 
 UINTS = (np.uint8, np.uint16, np.uint32, np.uint64)
 
@@ -92,6 +92,18 @@ class Runs:
         up_to = np.zeros(len(self.counts) + 1, np.int64)
         np.cumsum(self.counts, out=up_to[1:])
         return up_to[self.offsets[1:]] - up_to[self.offsets[:-1]]
+
+
+def count_runs(columns: list[np.ndarray], most: int) -> tuple[Runs, np.ndarray]:
+    """The runs of columns in order of value, NaN last; none of one of more than `most`. And how many NaN each has."""
+    lengths = np.array([len(values) for values in columns])
+    offsets, n = np.concatenate([[0], np.cumsum(lengths)]), int(np.minimum(lengths, most).sum())
+    in_order = columns[0] if len(columns) == 1 else np.concatenate(columns)
+    run_offsets, missing = np.empty(len(offsets), np.int64), np.empty(len(columns), np.int64)
+    values, counts = np.empty(n, np.float32), np.empty(n, np.int64)  # most of it is never touched
+    count_columns(offsets, in_order, most, run_offsets, values, counts, missing)
+    n = run_offsets[-1]
+    return Runs(run_offsets, values[:n].copy(), counts[:n].copy()), missing
 
 
 # --- for the wire

@@ -12,18 +12,19 @@ import numpy as np
 from datasketches import kll_floats_sketch
 
 from psboost.data import zeros
-from psboost.data.columns import GROUP_CELLS, AnyColumns, Columns, SortedColumns, sort_columns
+from psboost.data.columns import GROUP_CELLS, MAX_INT32, AnyColumns, Columns, SortedColumns
 from psboost.data.cut_points import CutPoints
-from psboost.data.runs import UINTS, Runs, ascends_in, narrow, require, total, values_ascend
-from psboost.data.weighted import Summaries, count, weigh
+from psboost.data.runs import UINTS, Runs, ascends_in, count_runs, narrow, require, total, values_ascend
+from psboost.data.weighted import Summaries, sketch, weigh
 from psboost.errors import DataError, ParameterError, ProtocolError
 from psboost.kernels import binning as kernels
 from psboost.kernels.columns import find_runs, prefix_ends
 
 KINDS = ("kll", "exact", "weighted")  # as messages number them
 RUNS_PER_BIN = 16  # exact runs are kept up to so many for each of max_bin: twice the size of a KLL sketch
-ENTRIES_PER_BIN = 8  # that a weighted summary keeps, as many as XGBoost's (WQSketch::kFactor): ranks are right to 1/8 bin
+ENTRIES_PER_BIN = 8  # that a weighted summary keeps, as many as XGBoost's (WQSketch::kFactor): ranks are right to 1/4 bin
 _MAX_K = 65535  # datasketches' bound
+_NO_WEIGHTS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,11 @@ class Sketches:
 
     @staticmethod
     def _weigh(columns: Columns, weights: np.ndarray, max_bin: int) -> "Sketches":
-        in_order = sort_columns(columns, 0, columns.n_features)
-        runs, missing, summaries = weigh(in_order, weights, most_entries(max_bin))
+        if isinstance(columns, SortedColumns):
+            runs, missing, summaries = weigh(columns, weights, most_entries(max_bin))
+        else:
+            starts, ends = columns.offsets[:-1], columns.offsets[1:]
+            runs, missing, summaries = sketch(columns, starts, ends, weights, max_bin, ENTRIES_PER_BIN)
         return Sketches(max_bin, "weighted", int(weights.sum()), runs, missing, summaries=summaries)
 
     @staticmethod
@@ -118,37 +122,32 @@ class Sketches:
         many = np.flatnonzero((np.diff(offsets) == 0) & (lengths > n_missing))
         if len(many) == 0:
             return sketches
+        if kind == "weighted":
+            runs, _, summaries = sketch(columns, starts[many], ends[many], _NO_WEIGHTS, max_bin, ENTRIES_PER_BIN)
+            summaries = replace(summaries, features=many[summaries.features].astype(np.int32))
+            return replace(sketches, runs=sketches._with(runs, many), summaries=summaries)
         held = [columns.values[start:end] for start, end in zip(starts[many], ends[many], strict=True)]
         return sketches._and_of(many, held, in_place)
+
+    def _with(self, runs: Runs, features: np.ndarray) -> Runs:
+        """All runs, with those of `features`, which have none yet."""
+        return Runs.add([self.runs, runs.among(features, self.n_features)])
 
     def _and_of(self, features: np.ndarray, columns: list[np.ndarray], in_place: bool) -> "Sketches":
         """With what these features hold too: the values of each, in no order, which are put in order `in_place` or
         elsewhere."""
-        lengths = np.array([len(values) for values in columns])
-        n_values = int(lengths.sum())
-        most = {"weighted": most_entries(self.max_bin), "kll": most_runs(self.max_bin), "exact": n_values}[self.kind]
-        runs, summaries, firsts, klls = [], [], [], {}
-        for first, last in _groups(lengths):
+        most = most_runs(self.max_bin) if self.kind == "kll" else MAX_INT32
+        runs, klls = [], {}
+        for first, last in _groups(np.array([len(values) for values in columns])):
             held = [values if in_place else values.copy() for values in columns[first:last]]
             for values in held:
                 values.sort()
-            in_order = held[0] if len(held) == 1 else np.concatenate(held)
-            of_group, missing, pruned = count(np.cumsum([0, *map(len, held)]), in_order, most)
+            of_group, missing = count_runs(held, most)
             runs.append(of_group)
-            if self.kind == "kll":
-                for i in pruned.features.tolist():
-                    klls[int(features[first + i])] = kll = kll_floats_sketch(_k_for(self.max_bin))
-                    kll.update(held[i][: len(held[i]) - missing[i]])
-            else:
-                summaries.append(pruned)
-                firsts.append(first)
-        pruned = Summaries.join(summaries, firsts)
-        return replace(
-            self,
-            runs=Runs.add([self.runs, Runs.join(runs).among(features, self.n_features)]),
-            klls=klls,
-            summaries=replace(pruned, features=features[pruned.features].astype(np.int32)),
-        )
+            for i in np.flatnonzero(np.diff(of_group.offsets) == 0).tolist():  # too many for runs
+                klls[int(features[first + i])] = kll = kll_floats_sketch(_k_for(self.max_bin))
+                kll.update(held[i][: len(held[i]) - missing[i]])
+        return replace(self, runs=self._with(Runs.join(runs), features), klls=klls)
 
     @staticmethod
     def merge(parts: list["Sketches"]) -> "Sketches":
@@ -156,7 +155,7 @@ class Sketches:
 
         Exact parts stay exact while the feature has at most most_runs distinct values (kinds "exact" and "weighted":
         always), and then their order does not matter; otherwise the runs join the sketches. Of kind "weighted" the order
-        never matters, and no error is added: that of each part stays below W / (most_entries - 1).
+        never matters, and no error is added: that of each part stays below 2 W / (most_entries - 1).
         """
         if len(parts) == 1:
             return parts[0]

@@ -23,11 +23,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from psboost.data.columns import SortedColumns
+from psboost.data.columns import Columns, SortedColumns
 from psboost.data.runs import UINTS, Runs, ascends_in, narrow, require, total, values_ascend
+from psboost.kernels import quantile_sketch as sketch_kernels
 from psboost.kernels import summaries as kernels
-
-_WEIGHT, _BEFORE, _AFTER = range(3)
+from psboost.kernels.quantile_sketch import AFTER, BEFORE, WEIGHT
 
 
 @dataclass(frozen=True)
@@ -50,19 +50,17 @@ class Summaries:
         return Summaries(np.empty(0, np.int32), np.zeros(1, np.int64), np.empty(0, np.float32), np.empty((0, 3), np.int64))
 
     @staticmethod
-    def of(runs: Runs, features: np.ndarray, gaps: np.ndarray | None = None) -> "Summaries":
-        """The runs of `features` alone; `gaps`: the weight between each run and the one before it, if there is any."""
-        lengths = np.diff(runs.offsets)
-        wanted = np.zeros(runs.n_features, bool)
-        wanted[features] = True
-        take = np.repeat(wanted, lengths)
-        offsets = np.concatenate([[0], np.cumsum(lengths[features])]).astype(np.int64)
+    def of(runs: Runs, features: np.ndarray) -> "Summaries":
+        """The runs of `features` alone."""
+        are_theirs, offsets = _entries_of(features, runs.offsets)
         masses = np.zeros((offsets[-1], 3), np.int64)
-        masses[:, _WEIGHT] = runs.counts[take]
-        if gaps is not None:
-            masses[:, _BEFORE] = gaps[take]
-            masses[:-1, _AFTER] = masses[1:, _BEFORE]
-        return Summaries(features.astype(np.int32), offsets, runs.values[take], masses)
+        masses[:, WEIGHT] = runs.counts[are_theirs]
+        return Summaries(features.astype(np.int32), offsets, runs.values[are_theirs], masses)
+
+    def select(self, which: np.ndarray) -> "Summaries":
+        """Those at these places alone, which ascend."""
+        are_theirs, offsets = _entries_of(which, self.offsets)
+        return Summaries(self.features[which], offsets, self.values[are_theirs], self.masses[are_theirs])
 
     @staticmethod
     def join(parts: list["Summaries"], first_features: list[int]) -> "Summaries":
@@ -98,17 +96,17 @@ class Summaries:
         lengths = np.minimum(np.diff(self.offsets), most)
         offsets, n = np.empty_like(self.offsets), int(lengths.sum())
         values, masses = np.empty(n, np.float32), np.empty((n, 3), np.int64)
-        kernels.prune(self.offsets, self.values, self.masses, most, offsets, values, masses)
+        sketch_kernels.prune(self.offsets, self.values, self.masses, most, offsets, values, masses)
         return Summaries(self.features, offsets, values[: offsets[-1]].copy(), masses[: offsets[-1]].copy())
 
     def runs(self, n_features: int) -> Runs:
         """The kept values as runs of their weights, which leaves out all between them."""
-        return Runs(self.offsets, self.values, self.masses[:, _WEIGHT].copy()).among(self.features, n_features)
+        return Runs(self.offsets, self.values, self.masses[:, WEIGHT].copy()).among(self.features, n_features)
 
     def sums(self) -> np.ndarray:
         """int64 (k): what all values of each feature weigh."""
         up_to = np.zeros(len(self.values) + 1, np.int64)
-        np.cumsum(self.masses[:, _WEIGHT] + self.masses[:, _BEFORE], out=up_to[1:])
+        np.cumsum(self.masses[:, WEIGHT] + self.masses[:, BEFORE], out=up_to[1:])
         return up_to[self.offsets[1:]] - up_to[self.offsets[:-1]]
 
     # --- the wire
@@ -140,45 +138,59 @@ class Summaries:
         require(weights.min(initial=1) > 0, "a value that weighs nothing")
         require(max(total(weights) + total(before), total(after)) < 2**62, "weights out of range")
         masses = np.zeros((n, 3), np.int64)
-        masses[:, _WEIGHT], masses[:, _BEFORE] = weights, before
+        masses[:, WEIGHT], masses[:, BEFORE] = weights, before
         if len(after):
-            masses[:, _AFTER] = after
+            masses[:, AFTER] = after
         else:
-            masses[:-1, _AFTER] = masses[1:, _BEFORE]
+            masses[:-1, AFTER] = masses[1:, BEFORE]
         firsts, lasts = offsets[:-1], offsets[1:] - 1
-        require(not masses[firsts, _BEFORE].any() and not masses[lasts, _AFTER].any(), "weight beyond the extremes")
+        require(not masses[firsts, BEFORE].any() and not masses[lasts, AFTER].any(), "weight beyond the extremes")
         return Summaries(features, offsets, np.ascontiguousarray(values), masses)
 
 
-def weigh(columns: SortedColumns, weights: np.ndarray, most: int) -> tuple[Runs, np.ndarray, Summaries]:
-    """Exact runs of the features of at most `most` values, the weight of each one's NaN, summaries of the others.
+def _entries_of(which: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which of all entries, bool, are of the features at these places; and the offsets of these alone."""
+    lengths = np.diff(offsets)
+    are_wanted = np.zeros(len(lengths), bool)
+    are_wanted[which] = True
+    return np.repeat(are_wanted, lengths), np.concatenate([[0], np.cumsum(lengths[which])]).astype(np.int64)
 
-    weights  int64 >= 0 (n_rows). What only rows of weight 0 hold is left out.
+
+def sketch(
+    columns: Columns, starts: np.ndarray, ends: np.ndarray, weights: np.ndarray, max_bin: int, per_bin: int
+) -> tuple[Runs, np.ndarray, Summaries]:
+    """Exact runs of columns of at most max_bin * per_bin values, the weight of each one's NaN, summaries of the others: as
+    XGBoost makes them of the entries starts[f] .. ends[f] of each, in the order of their rows (kernels.quantile_sketch).
+
+    weights  int64 >= 0 (n_rows): what only rows of weight 0 hold is left out. none at all: 1 each
     """
-    arrays = _room(columns.offsets, most)
+    arrays = _room(ends - starts, max_bin * per_bin)
+    values = np.ascontiguousarray(columns.values)  # of one-hot data, a single one is held
+    sketch_kernels.sketch_columns(starts, ends, columns.rows, values, weights, max_bin, per_bin, *arrays)
+    return _parted(*arrays)
+
+
+def weigh(columns: SortedColumns, weights: np.ndarray, most: int) -> tuple[Runs, np.ndarray, Summaries]:
+    """Exact runs of the features of at most `most` values, the weight of each one's NaN, summaries of the others, from which
+    so many are picked at once; `weights` as `sketch` takes them."""
+    arrays = _room(np.diff(columns.offsets), most)
     kernels.weigh_columns(columns.offsets, columns.rows, columns.values, weights, most, *arrays)
     return _parted(*arrays)
 
 
-def count(offsets: np.ndarray, values: np.ndarray, most: int) -> tuple[Runs, np.ndarray, Summaries]:
-    """The same where each value weighs 1; those of feature f, NaN last, are offsets[f] .. offsets[f + 1], in order."""
-    arrays = _room(offsets, most)
-    kernels.count_columns(offsets, values, most, *arrays)
-    return _parted(*arrays)
-
-
-def _room(offsets: np.ndarray, most: int) -> tuple[np.ndarray, ...]:
-    """For the runs of columns: their offsets, values, weights and gaps; and for what the NaN of each column weigh."""
-    n = int(np.minimum(np.diff(offsets), most).sum())  # most of it is never touched
+def _room(lengths: np.ndarray, most: int) -> tuple[np.ndarray, ...]:
+    """For summaries of columns: their offsets, values and masses; and for what the NaN of each column weigh."""
+    n = int(np.minimum(lengths, most).sum())  # most of it is never touched
     return (
-        np.empty_like(offsets), np.empty(n, np.float32), np.empty(n, np.int64), np.empty(n, np.int64),
-        np.empty(len(offsets) - 1, np.int64),
+        np.empty(len(lengths) + 1, np.int64), np.empty(n, np.float32), np.empty((n, 3), np.int64),
+        np.empty(len(lengths), np.int64),
     )  # fmt: skip
 
 
-def _parted(offsets, values, weights, gaps, missing) -> tuple[Runs, np.ndarray, Summaries]:
-    """What `weigh` returns, of what its kernel wrote."""
+def _parted(offsets, values, masses, missing) -> tuple[Runs, np.ndarray, Summaries]:
+    """What `sketch` returns, of what its kernel wrote."""
     n = offsets[-1]
-    runs, gaps = Runs(offsets, values[:n].copy(), weights[:n].copy()), gaps[:n]
-    pruned = np.unique(np.searchsorted(offsets, np.flatnonzero(gaps), side="right") - 1)
-    return runs.without(pruned), missing, Summaries.of(runs, pruned, gaps)
+    whole = Summaries(np.arange(len(missing), dtype=np.int32), offsets, values[:n], masses[:n])
+    inexact = np.flatnonzero(masses[:n, BEFORE] | masses[:n, AFTER])
+    pruned = np.unique(np.searchsorted(offsets, inexact, side="right") - 1)
+    return whole.runs(len(missing)).without(pruned), missing, whole.select(pruned)

@@ -21,7 +21,7 @@ from psboost.kernels.prefetch import place_ahead, prefetch
 from psboost.kernels.row_bins import ROWS
 
 SEARCHED = 1024  # values at once: what is known of them stays in the cache from one step of the search to the next
-_1 = np.uint64(1)
+_0, _1 = uint64(0), uint64(1)
 
 
 @kernel(void(IN[int64], IN[float32], IN[int64], OUT[int64], OUT[float32], OUT[int64]))
@@ -60,10 +60,11 @@ def collapse_runs(offsets, places, counts, values, out_offsets, out_counts):
 
 @inline
 def _target_rank(k, n, first, spread):
-    """Twice the rank of the k-th of n even steps, rounded to float32 as XGBoost does, as long as ranks fit."""
+    """Twice the rank of the k-th of n even steps, rounded to float32 as XGBoost does, as long as ranks fit; as an integer,
+    which not less than it is not less than this."""
     if first + spread < 16777216:
-        return float64(float32(2) * (float32(float32(float32(k) * float32(spread)) / float32(n)) + float32(first)))
-    return 2.0 * (k * float64(spread) / n + first)
+        return int64(float32(2) * (float32(float32(float32(k) * float32(spread)) / float32(n)) + float32(first)))
+    return int64(2.0 * (k * float64(spread) / n + first))
 
 
 @inline
@@ -77,32 +78,30 @@ def exact_ranks(weights, begin, end, least, greatest):
 
 
 @inline
-def pick_even(least, greatest, least_behind, greatest_before, n, n_picks, picks):
+def pick_even(least, greatest, weights, n, n_picks, picks):
     """Picks at most `n_picks` of n values, evenly by rank, the first and the last among them; returns how many.
 
     XGBoost's WQSummary::SetPrune (quantile.h): of each value, `least` is the weight of lesser ones at least, `greatest`
-    that of values up to it at most; least_behind is `least` and its own weight, greatest_before is `greatest` without it
-    (of exact ranks, `greatest` and `least` again). For each of the even ranks the nearer of the values around it is picked.
+    that of values up to it at most, and `weights` its own. For each of the even ranks the nearer of the values around it is
+    picked.
     """
-    first_rank, spread = greatest[0], least[n - 1] - greatest[0]
+    end = uint64(n) - _1
+    first_rank, spread = greatest[0], least[end] - greatest[0]
     picks[0] = 0
-    n_picked, at, last = 1, 1, 0
+    n_picked, at, last = _1, _1, _0
     for k in range(1, n_picks - 1):
         target = _target_rank(k, n_picks - 1, first_rank, spread)
-        while at < n - 1 and target >= float64(least[at + 1] + greatest[at + 1]):
-            at += 1
-        if at == n - 1:
+        while at < end and target >= least[at + _1] + greatest[at + _1]:
+            at += _1
+        if at == end:
             break
-        between = least_behind[at] + greatest_before[at + 1]
-        pick = at if target < float64(between) else at + 1
-        if pick != last:
-            picks[n_picked] = pick
-            last = pick
-            n_picked += 1
-    if last != n - 1:
-        picks[n_picked] = n - 1
-        n_picked += 1
-    return n_picked
+        between = least[at] + weights[at] + greatest[at + _1] - weights[at + _1]
+        pick = at if target < between else at + _1
+        picks[n_picked] = pick
+        n_picked += uint64(pick != last)
+        last = pick
+    picks[n_picked] = end
+    return int64(n_picked + uint64(last != end))
 
 
 @kernel(void(IN[int64], IN[float32], IN[int64], int64, OUT[int64], OUT[float32]))
@@ -125,7 +124,7 @@ def choose_cuts(offsets, values, counts, max_bin, cut_offsets, cuts):
         n_picked = end - begin
         if n_picked > max_bin + 1:
             exact_ranks(counts, begin, end, least, greatest)
-            n_picked = pick_even(least, greatest, greatest, least, n_picked, max_bin + 1, picks)
+            n_picked = pick_even(least, greatest, counts[begin:end], n_picked, max_bin + 1, picks)
         else:
             for i in range(n_picked):
                 picks[i] = i

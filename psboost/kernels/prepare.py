@@ -20,9 +20,9 @@ from psboost.kernels import CACHE_FOLDER
 # merge histograms.
 JOBS = {
     "train": (
-        "histograms", "summaries", "gains", "binning", "routing", "dense", "packing", "tiles", "node_builds",
-        "dense_builds", "columns", "members", "cells", "column_tables", "gradients", "dealing", "links", "trees",
-        "row_gradients", "bundles", "splits", "arrivals",
+        "histograms", "summaries", "gains", "binning", "quantile_sketch", "routing", "dense", "packing", "tiles",
+        "node_builds", "dense_builds", "columns", "members", "cells", "column_tables", "gradients", "dealing", "links",
+        "trees", "row_gradients", "bundles", "splits", "arrivals",
     ),
     "propose": (
         "node_histograms.take", "node_histograms.share_out", "open_nodes.add_sums", "node_builds.share_nodes",

@@ -1,18 +1,20 @@
-"""Knows columns in order of value, and weighted summaries of them; does not know what the weights are."""
+"""Knows how columns are put in order of value, and what their values weigh; does not know what the weights are."""
 
 import numpy as np
 
 from psboost.kernels.binning import exact_ranks, pick_even
-from psboost.kernels.compile import IN, IN2, OUT, OUT2, float32, inline, int32, int64, kernel, uint32, void
-from psboost.kernels.fills import copy, fill
+from psboost.kernels.compile import IN, OUT, OUT2, float32, inline, int32, int64, kernel, uint32, uint64, void
+from psboost.kernels.fills import fill
 
 _SIGN = np.uint32(0x80000000)
 _ALL = np.uint32(0xFFFFFFFF)
+_32, _BYTE, _ROW = uint64(32), uint64(0xFF), uint64(0xFFFFFFFF)
+_BYTES = uint64(32), uint64(40), uint64(48), uint64(56)  # of a pair, where those of its key begin
 _FEW = 64  # entries: so few are sorted by insertion in less time than the bytes of their keys are counted
 
 
 @inline
-def _longest(offsets):
+def longest_of(offsets):
     """Of columns that are offsets[f] .. offsets[f + 1]."""
     longest = int64(0)
     for f in range(len(offsets) - 1):
@@ -21,7 +23,7 @@ def _longest(offsets):
 
 
 @inline
-def _key_of(bits):
+def key_of(bits):
     """A key that orders as the float32 of these bits does, NaN last."""
     if (bits & uint32(0x7FFFFFFF)) > uint32(0x7F800000):
         return _ALL
@@ -29,91 +31,98 @@ def _key_of(bits):
 
 
 @inline
-def _bits_of(key):
+def pair_of(bits, row):
+    """A key that orders as the float32 of these bits does, and by row where values are equal."""
+    return uint64(key_of(bits)) << _32 | uint64(row)
+
+
+@inline
+def bits_of(pair):
+    """What pair_of made it of."""
+    key = uint32(pair >> _32)
     return key ^ (_SIGN if key & _SIGN else _ALL)
 
 
 @inline
-def _insert(keys, rows, n):
+def _insert(pairs, n):
     """Sorts a few."""
     for i in range(1, n):
-        key, row, at = keys[i], rows[i], i
-        while at > 0 and keys[at - 1] > key:
-            keys[at] = keys[at - 1]
-            rows[at] = rows[at - 1]
+        pair, at = pairs[i], i
+        while at > 0 and pairs[at - 1] > pair:
+            pairs[at] = pairs[at - 1]
             at -= 1
-        keys[at] = key
-        rows[at] = row
+        pairs[at] = pair
 
 
 @inline
-def _sort_by_byte(shift, counts, n, keys, rows, sorted_keys, sorted_rows):
+def _sort_by_byte(shift, counts, n, pairs, in_order):
     """One pass of a radix sort; counts int64 (256): how often each byte occurs, used up."""
     at = 0
     for byte in range(256):
         counts[byte], at = at, at + counts[byte]
-    for i in range(n):
-        byte = (keys[i] >> uint32(shift)) & uint32(255)
-        sorted_keys[counts[byte]] = keys[i]
-        sorted_rows[counts[byte]] = rows[i]
+    for i in range(uint64(n)):
+        byte = (pairs[i] >> shift) & _BYTE
+        in_order[counts[byte]] = pairs[i]
         counts[byte] += 1
+
+
+@inline
+def sort_pairs(n, pairs, other, counts):
+    """Sorts n pairs (pair_of) whose rows ascend; returns where they are then, and the other array.
+
+    In time that no order of values can stretch: by insertion where they are few, else byte after byte.
+
+    counts  int64 (4, 256), to work in
+    """
+    n_descents = 0
+    for i in range(1, n):
+        n_descents += int64(pairs[i - 1] > pairs[i])
+    if n_descents > 0 and n <= _FEW:
+        _insert(pairs, n)
+    elif n_descents > 0:
+        for k in range(4):
+            fill(counts[k], 0)
+        for i in range(uint64(n)):
+            for k in range(4):
+                counts[k, (pairs[i] >> _BYTES[k]) & _BYTE] += 1
+        for k in range(4):
+            if counts[k, (pairs[0] >> _BYTES[k]) & _BYTE] < n:
+                _sort_by_byte(_BYTES[k], counts[k], n, pairs, other)
+                pairs, other = other, pairs
+    return pairs, other
 
 
 @kernel(void(IN[int64], OUT[int32], OUT[float32]))
 def sort_columns(offsets, rows, values):
-    """Sorts each column by value, in place, NaN last; entries of one value stay in their order. -0.0 is never stored.
-
-    In time that no order of values can stretch: by insertion where they are few, else byte after byte.
-    """
-    longest = _longest(offsets)
-    keys, other_keys = np.empty(longest, np.uint32), np.empty(longest, np.uint32)
-    held, other_rows = np.empty(longest, np.int32), np.empty(longest, np.int32)
-    counts = np.empty((4, 256), np.int64)
+    """Sorts each column, whose rows ascend, by value, in place, NaN last; entries of one value stay in their order. -0.0 is
+    never stored."""
+    longest = longest_of(offsets)
+    pairs, other, counts = np.empty(longest, np.uint64), np.empty(longest, np.uint64), np.empty((4, 256), np.int64)
     bits = values.view(np.uint32)
     for f in range(len(offsets) - 1):
         begin = offsets[f]
         n = offsets[f + 1] - begin
-        ascends = True
         for i in range(n):
-            keys[i] = _key_of(bits[begin + i])
-            ascends &= i == 0 or keys[i - 1] <= keys[i]
-        if ascends:
-            continue
-        copy(rows, begin, n, held, 0)
-        if n <= _FEW:
-            _insert(keys, held, n)
-        else:
-            for k in range(4):
-                fill(counts[k], 0)
-            for i in range(n):
-                for k in range(4):
-                    counts[k, (keys[i] >> uint32(8 * k)) & uint32(255)] += 1
-            for k in range(4):
-                if counts[k, (keys[0] >> uint32(8 * k)) & uint32(255)] < n:
-                    _sort_by_byte(8 * k, counts[k], n, keys, held, other_keys, other_rows)
-                    keys, other_keys = other_keys, keys
-                    held, other_rows = other_rows, held
+            pairs[i] = pair_of(bits[begin + i], rows[begin + i])
+        pairs, other = sort_pairs(n, pairs, other, counts)
         for i in range(n):
-            rows[begin + i] = held[i]
-            bits[begin + i] = _bits_of(keys[i])
+            rows[begin + i], bits[begin + i] = pairs[i] & _ROW, bits_of(pairs[i])
 
 
-_weigh = void(
-    IN[int64], IN[int32], IN[float32], IN[int64], int64, OUT[int64], OUT[float32], OUT[int64], OUT[int64], OUT[int64]
-)
+_weigh = void(IN[int64], IN[int32], IN[float32], IN[int64], int64, OUT[int64], OUT[float32], OUT2[int64], OUT[int64])
 
 
 @kernel(seldom=[_weigh])
-def weigh_columns(offsets, rows, values, weights, most, run_offsets, run_values, run_weights, run_gaps, missing):
+def weigh_columns(offsets, rows, values, weights, most, run_offsets, run_values, masses, missing):
     """The distinct values of each sorted column with the weight of their rows; of more than `most` of them, `most` at most.
 
     weights     int64 >= 0, of each row; what only rows of weight 0 hold is left out
-    run_gaps    the weight that lies between a run and the one before it, whose values were not picked
+    masses      int64 (n, 3): the weight of a run, and of what lies before it and after it, whose values were not picked
     missing     the weight of each column's NaN
 
     Column f's runs are run_offsets[f] .. run_offsets[f+1]. Room for runs: sum(min(length, most)).
     """
-    longest = _longest(offsets)
+    longest = longest_of(offsets)
     found, weighed = np.empty(longest, np.float32), np.empty(longest, np.int64)
     least, greatest = np.empty(longest, np.int64), np.empty(longest, np.int64)
     picks = np.empty(most, np.int64)
@@ -134,88 +143,43 @@ def weigh_columns(offsets, rows, values, weights, most, run_offsets, run_values,
                 weighed[n] = weight
                 n += 1
         missing[f] = of_nan
-        if n <= most:
-            copy(found, 0, n, run_values, written)
-            copy(weighed, 0, n, run_weights, written)
-            fill(run_gaps[written : written + n], 0)
-            written += n
-        else:
-            exact_ranks(weighed, 0, n, least, greatest)
-            up_to = int64(0)
-            for k in range(pick_even(least, greatest, greatest, least, n, most, picks)):
-                pick = picks[k]
-                run_values[written] = found[pick]
-                run_weights[written] = weighed[pick]
-                run_gaps[written] = least[pick] - up_to
-                up_to = greatest[pick]
-                written += 1
-        run_offsets[f + 1] = written
-
-
-@kernel(void(IN[int64], IN[float32], int64, OUT[int64], OUT[float32], OUT[int64], OUT[int64], OUT[int64]))
-def count_columns(offsets, values, most, run_offsets, run_values, run_counts, run_gaps, missing):
-    """The same where each row weighs 1."""
-    longest = _longest(offsets)
-    ends, picks = np.empty(longest + 1, np.int32), np.empty(most, np.int64)
-    written = 0
-    run_offsets[0] = ends[0] = 0
-    for f in range(len(offsets) - 1):
-        held = values[offsets[f] : offsets[f + 1]]
-        n, n_numbers = 0, len(held)
-        while n_numbers > 0 and np.isnan(held[n_numbers - 1]):
-            n_numbers -= 1
-        missing[f] = len(held) - n_numbers
-        for i in range(1, n_numbers + 1):
-            ends[n + 1] = i  # where the n-th value ends: written for each of its rows, the last one stays
-            n += i == n_numbers or held[i - 1] != held[i]
-        n_picked = n
+        exact_ranks(weighed, 0, n, least, greatest)
+        n_picked, up_to = int64(n), int64(0)
         if n > most:
-            least, greatest = ends[:n], ends[1 : n + 1]
-            n_picked = pick_even(least, greatest, greatest, least, n, most, picks)
-        up_to = int64(0)
+            n_picked = pick_even(least, greatest, weighed, n, most, picks)
         for k in range(n_picked):
             pick = picks[k] if n > most else int64(k)
-            run_values[written], run_counts[written] = held[ends[pick]], ends[pick + 1] - ends[pick]
-            run_gaps[written] = ends[pick] - up_to
-            up_to = ends[pick + 1]
+            run_values[written] = found[pick]
+            masses[written, 0], masses[written, 1], masses[written, 2] = weighed[pick], least[pick] - up_to, 0
+            if k > 0:
+                masses[written - 1, 2] = masses[written, 1]
+            up_to = greatest[pick]
             written += 1
         run_offsets[f + 1] = written
 
 
-@kernel(void(IN[int64], IN[float32], IN2[int64], int64, OUT[int64], OUT[float32], OUT2[int64]))
-def prune(offsets, values, masses, most, out_offsets, out_values, out_masses):
-    """At most `most` entries of each summary, evenly by rank, the first and the last among them (data.weighted)."""
-    longest = _longest(offsets)
-    least, greatest = np.empty(longest, np.int64), np.empty(longest, np.int64)
-    least_behind, greatest_before = np.empty(longest, np.int64), np.empty(longest, np.int64)
-    picks = np.empty(most, np.int64)
-    written = 0
-    out_offsets[0] = 0
+@kernel(void(IN[int64], IN[float32], int64, OUT[int64], OUT[float32], OUT[int64], OUT[int64]))
+def count_columns(offsets, values, most, run_offsets, run_values, run_counts, missing):
+    """The distinct values of each sorted column with their counts; of a column of more than `most` of them, none.
+
+    missing  how many NaN each column has, which are no run
+
+    Column f's runs are run_offsets[f] .. run_offsets[f+1]. Room for runs: sum(min(length, most)).
+    """
+    written = int64(0)
+    run_offsets[0] = 0
     for f in range(len(offsets) - 1):
-        begin = offsets[f]
-        n = offsets[f + 1] - begin
-        if n <= most:
-            for i in range(begin, begin + n):
-                out_values[written] = values[i]
-                for k in range(3):
-                    out_masses[written, k] = masses[i, k]
-                written += 1
-        else:
-            below, up_to = int64(0), int64(0)
-            for i in range(n):
-                weight = masses[begin + i, 0]
-                least[i], greatest_before[i] = below + masses[begin + i, 1], up_to
-                least_behind[i], greatest[i] = least[i] + weight, up_to + weight
-                below, up_to = least_behind[i], greatest[i] + masses[begin + i, 2]
-            n_picked = pick_even(least, greatest, least_behind, greatest_before, n, most, picks)
-            for k in range(n_picked):
-                pick = picks[k]
-                out_values[written] = values[begin + pick]
-                out_masses[written, 0] = masses[begin + pick, 0]
-                out_masses[written, 1] = least[pick]
-                out_masses[written, 2] = 0
-                if k > 0:
-                    out_masses[written, 1] -= least_behind[picks[k - 1]]
-                    out_masses[written - 1, 2] = greatest_before[pick] - greatest[picks[k - 1]]
-                written += 1
-        out_offsets[f + 1] = written
+        first, begin, end = written, offsets[f], offsets[f + 1]
+        while end > begin and np.isnan(values[end - 1]):
+            end -= 1
+        missing[f] = offsets[f + 1] - end
+        for i in range(begin, end):
+            if i > begin and values[i] == values[i - 1]:
+                run_counts[written - 1] += 1
+                continue
+            if written - first == most:
+                written = first
+                break
+            run_values[written], run_counts[written] = values[i], 1
+            written += 1
+        run_offsets[f + 1] = written

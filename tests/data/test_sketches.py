@@ -204,6 +204,25 @@ def test_exact_cut_points_are_xgboosts(zero_as_missing, n_rows):
         assert own[:-1] == theirs[:-1].tolist()  # the last is above the greatest, ours above every value
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_cut_points_of_many_values_are_xgboosts(weighted):
+    """Of more values than are held exactly, in the order of their rows: by XGBoost's own sketch, level by level."""
+    xgboost = pytest.importorskip("xgboost")
+    if tuple(map(int, xgboost.__version__.split(".")[:2])) >= (3, 3):
+        pytest.skip("from 3.3 on its sketches hold fewer values than these (dmlc/xgboost pull request 12167)")
+    rng, n_rows = np.random.default_rng(0), 20_000
+    table = np.abs(rng.standard_normal((n_rows, 4)).astype(np.float32)) + 1
+    table[:, 1] = np.repeat(table[: n_rows // 5, 1], 5)  # side by side they are one
+    table[:, 2] = np.sort(table[:, 2])
+    table[rng.random(n_rows) < 0.4, 3] = np.nan
+    weights = rng.integers(0, 4, n_rows) if weighted else None
+    data = xgboost.QuantileDMatrix(table, np.zeros(n_rows), max_bin=16, nthread=1, weight=weights)
+    offsets, cuts = data.get_quantile_cut()
+    summary = Sketches.summarise(columns_of(table), 0, 4, n_rows, max_bin=16, kind="weighted", weights=weights)
+    for f, own in enumerate(cuts_of(summary, 16, True, n_rows)):
+        assert own[:-1] == cuts[int(offsets[f]) + 1 : int(offsets[f + 1]) - 1].tolist()
+
+
 def test_kll_only_for_features_of_many_values():
     table = np.zeros((4800, 3), np.float32)
     table[:, 0] = np.arange(1, 4801)

@@ -8,11 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psboost.data.columns import Columns, sort_columns
-from psboost.data.runs import Runs
+from psboost.data.runs import Runs, count_runs
 from psboost.data.sketches import ENTRIES_PER_BIN, Sketches, most_entries
-from psboost.data.weighted import Summaries, count, weigh
+from psboost.data.weighted import Summaries, weigh
 from psboost.errors import DataError, ProtocolError
+from psboost.kernels import quantile_sketch
 from psboost.kernels import summaries as kernels
+from tests.naive import quantile_sketch as xgboosts
 from tests.naive import summaries as naive
 from tests.plain import as_python
 
@@ -107,43 +109,94 @@ def check_sorted(run, lists):
 @given(lists=COLUMNS, weights=st.lists(WEIGHTS, min_size=12, max_size=12), most=st.integers(2, 6))
 def test_weigh_columns(run, lists, weights, most):
     columns = sort_columns(columns_of(lists, 12), 0, len(lists))
-    room = int(np.minimum(np.diff(columns.offsets), most).sum())
-    offsets, values = np.empty(len(lists) + 1, np.int64), np.empty(room, np.float32)
-    sums, gaps, missing = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(len(lists), np.int64)
-    run(columns.offsets, columns.rows, columns.values, np.array(weights), most, offsets, values, sums, gaps, missing)
+    offsets, values, masses, missing = room_for(columns, most)
+    run(columns.offsets, columns.rows, columns.values, np.array(weights), most, offsets, values, masses, missing)
     for f, column in enumerate(lists):
-        held = slice(offsets[f], offsets[f + 1])
         stored = list(enumerate(np.array(column, np.float32).tolist()))
         expected, of_nan = naive.weigh_columns(stored, weights, most)
-        assert list(zip(values[held].tolist(), sums[held].tolist(), gaps[held].tolist(), strict=True)) == expected
+        got = entries_of(Summaries(np.arange(len(lists)), offsets, values, masses), f)
+        assert [entry[:3] for entry in got] == expected
+        assert [after for *_, after in got[:-1]] == [before for _, _, before, _ in got[1:]]
         assert missing[f] == of_nan
+
+
+def room_for(columns, most):
+    """Offsets, values, masses and what is missing, of summaries of these columns."""
+    n, n_columns = int(np.minimum(np.diff(columns.offsets), most).sum()), len(columns.offsets) - 1
+    return (
+        np.empty(n_columns + 1, np.int64), np.empty(n, np.float32), np.zeros((n, 3), np.int64),
+        np.empty(n_columns, np.int64),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("run", [kernels.count_columns, as_python(kernels).count_columns])
 @settings(deadline=None)
-@given(lists=COLUMNS, most=st.integers(2, 6))
+@given(lists=COLUMNS, most=st.integers(1, 6))
 def test_count_columns(run, lists, most):
-    """As weigh_columns has it where all rows weigh 1."""
     columns = sort_columns(columns_of(lists, 12), 0, len(lists))
-    of_ones = weigh(columns, np.ones(12, np.int64), most)
-    room = int(np.minimum(np.diff(columns.offsets), most).sum())
-    offsets, values = np.empty(len(lists) + 1, np.int64), np.empty(room, np.float32)
-    counts, gaps, missing = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(len(lists), np.int64)
-    run(columns.offsets, columns.values, most, offsets, values, counts, gaps, missing)
+    offsets, values, masses, missing = room_for(columns, most)
+    counts = masses[:, 0].copy()
+    run(columns.offsets, columns.values, most, offsets, values, counts, missing)
+    by_column = [columns.values[a:b] for a, b in zip(columns.offsets, columns.offsets[1:], strict=False)]
+    runs, of_nan = count_runs(by_column, most) if lists else (Runs(offsets, values, counts), missing)
+    np.testing.assert_array_equal(of_nan, missing)
     for f, column in enumerate(lists):
+        numbers = np.array(column, np.float32)
+        expected = [pair.tolist() for pair in np.unique(numbers[~np.isnan(numbers)], return_counts=True)]
+        if len(expected[0]) > most:
+            expected = [[], []]
         held = slice(offsets[f], offsets[f + 1])
-        stored = list(enumerate(np.array(column, np.float32).tolist()))
-        expected, of_nan = naive.weigh_columns(stored, [1] * 12, most)
-        assert list(zip(values[held].tolist(), counts[held].tolist(), gaps[held].tolist(), strict=True)) == expected
+        assert [values[held].tolist(), counts[held].tolist()] == expected
+        assert [runs.values[held].tolist(), runs.counts[held].tolist()] == expected
+        assert missing[f] == np.isnan(numbers).sum()
+
+
+def check_sketches(run, columns, weights, max_bin, per_bin):
+    """That sketch_columns makes what XGBoost would."""
+    offsets, values, masses, missing = room_for(columns, max_bin * per_bin)
+    starts, ends = columns.offsets[:-1], columns.offsets[1:]
+    held = columns.rows, columns.values, np.empty(0, np.int64) if weights is None else np.array(weights)
+    run(starts, ends, *held, max_bin, per_bin, offsets, values, masses, missing)
+    if weights is None:
+        weights = [1] * columns.n_rows
+    for f, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        stored = list(zip(columns.rows[start:end].tolist(), columns.values[start:end].tolist(), strict=True))
+        expected, of_nan = xgboosts.sketch(stored, weights, max_bin, per_bin)
+        assert entries_of(Summaries(np.arange(len(starts)), offsets, values, masses), f) == expected
         assert missing[f] == of_nan
-    runs, of_nan, summaries = count(columns.offsets, columns.values, most)
-    np.testing.assert_array_equal(of_nan, of_ones[1])
-    assert same(summaries, of_ones[2])
-    for name in ("offsets", "values", "counts"):
-        np.testing.assert_array_equal(getattr(runs, name), getattr(of_ones[0], name))
 
 
-@pytest.mark.parametrize("run", [kernels.prune, kernels.prune.py_func])
+SKETCHES = [quantile_sketch.sketch_columns, as_python(quantile_sketch).sketch_columns]
+
+
+@pytest.mark.parametrize("run", SKETCHES)
+@settings(deadline=None)
+@given(
+    lists=COLUMNS, weights=st.none() | st.lists(WEIGHTS, min_size=12, max_size=12), max_bin=st.integers(2, 3),
+    per_bin=st.integers(1, 2),
+)  # fmt: skip
+def test_sketch_columns(run, lists, weights, max_bin, per_bin):
+    check_sketches(run, columns_of(lists, 12), weights, max_bin, per_bin)
+
+
+@pytest.mark.parametrize("run", SKETCHES)
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("values", ["random", "few", "repeated", "ascending", "nan"])
+def test_sketch_long_columns(run, weighted, values):
+    """Of several levels, some of which hold all that they have seen; the shorter one after the longer."""
+    rng, n = np.random.default_rng(1), 700
+    column = {
+        "random": rng.standard_normal(n),
+        "few": rng.integers(0, 20, n),
+        "repeated": np.repeat(rng.integers(0, 90, n // 7), 7),
+        "ascending": np.arange(n),
+        "nan": np.where(rng.random(n) < 0.5, np.nan, rng.standard_normal(n)),
+    }[values].astype(np.float32)
+    weights = rng.choice([0, 1, 5, 10**12], n).tolist() if weighted else None
+    check_sketches(run, columns_of([column, column[:100], column[:-1]], n), weights, 4, 4)
+
+
+@pytest.mark.parametrize("run", [quantile_sketch.prune, as_python(quantile_sketch).prune])
 @settings(deadline=None)
 @given(parts=st.lists(WEIGHED, min_size=1, max_size=3), most=st.integers(2, 9), first=st.integers(2, 20))
 def test_prune(run, parts, most, first):
@@ -274,8 +327,11 @@ def test_no_weights_are_ones(n_count_rows):
     assert all(np.array_equal(a, b) for a, b in zip(plain.to_arrays(), ones.to_arrays(), strict=True))
 
 
-@given(st.lists(st.tuples(VALUES, st.integers(1, 4)), min_size=1, max_size=60), st.sampled_from([True, False]))
+@given(
+    st.lists(st.tuples(VALUES, st.integers(1, 4)), min_size=1, max_size=most_entries(4)), st.sampled_from([True, False])
+)
 def test_a_weight_is_a_row_repeated(weighed, zero_as_missing):
+    """Where all values are held; a sketch of more of them is made for as many rows as there are."""
     values, weights = zip(*weighed, strict=True)
     by_weight = sketch(values, np.array(weights))
     repeated = sketch(np.repeat(np.float32(values), weights).tolist())
@@ -330,9 +386,8 @@ def test_the_same_rows_give_the_same_bytes():
     rng = np.random.default_rng(5)
     values, weights = rng.standard_normal(5000).astype(np.float32), rng.integers(0, 9, 5000)
     first = sketch(values, weights)
-    order = rng.permutation(5000)
-    for again in (sketch(values, weights), sketch(values[order], weights[order])):
-        assert [array.tobytes() for array in again.to_arrays()] == [array.tobytes() for array in first.to_arrays()]
+    again = sketch(values.copy(), weights.copy())
+    assert [array.tobytes() for array in again.to_arrays()] == [array.tobytes() for array in first.to_arrays()]
 
 
 def test_a_summary_is_about_as_large_as_kll_of_twice_its_entries():
@@ -343,7 +398,7 @@ def test_a_summary_is_about_as_large_as_kll_of_twice_its_entries():
     for kind in ("kll", "weighted"):
         arrays = Sketches.summarise(columns, 0, 1, len(values), max_bin=256, kind=kind).to_arrays()
         sizes[kind] = sum(array.nbytes for array in arrays)
-    assert sizes["weighted"] < 6 * most_entries(256) + 100
+    assert sizes["weighted"] < 7 * most_entries(256) + 100
     assert sizes["weighted"] < 2 * sizes["kll"]
 
 
