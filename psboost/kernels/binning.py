@@ -60,8 +60,8 @@ def collapse_runs(offsets, places, counts, values, out_offsets, out_counts):
 
 @inline
 def _target_rank(k, n, first, spread):
-    """Twice the rank of the k-th of n even steps, rounded to float32 as XGBoost does, as long as ranks fit; as an integer,
-    which not less than it is not less than this."""
+    """Twice the rank of the k-th of n even steps, rounded to float32 as XGBoost does, as long as ranks fit; and rounded down
+    to an integer, as integers are all that it is compared with."""
     if first + spread < 16777216:
         return int64(float32(2) * (float32(float32(float32(k) * float32(spread)) / float32(n)) + float32(first)))
     return int64(2.0 * (k * float64(spread) / n + first))
