@@ -8,7 +8,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from psboost.errors import DataError
 from psboost.kernels import columns as kernels
-from psboost.kernels import summaries as summary_kernels
+from psboost.kernels import sorted_columns as sorting_kernels
 
 MAX_INT32 = np.iinfo(np.int32).max
 GROUP_CELLS = 1 << 20  # of a dense array, as many cells are turned into columns at a time
@@ -154,7 +154,7 @@ def join_columns(parts: list[SortedColumns]) -> SortedColumns:
 
 def _sorted(columns: Columns) -> SortedColumns:
     rows, values = columns.rows.copy(), columns.values.copy()
-    summary_kernels.sort_columns(columns.offsets, rows, values)
+    sorting_kernels.sort_columns(columns.offsets, rows, values)
     return SortedColumns(columns.n_rows, columns.n_features, columns.offsets, rows, values)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from psboost.errors import ProtocolError
 from psboost.kernels import binning as kernels
-from psboost.kernels.summaries import count_columns, sort_columns
+from psboost.kernels.sorted_columns import count_columns, sort_columns
 
 UINTS = (np.uint8, np.uint16, np.uint32, np.uint64)
 

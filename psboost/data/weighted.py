@@ -25,8 +25,7 @@ import numpy as np
 
 from psboost.data.columns import Columns, SortedColumns
 from psboost.data.runs import UINTS, Runs, ascends_in, narrow, require, total, values_ascend
-from psboost.kernels import quantile_sketch as sketch_kernels
-from psboost.kernels import summaries as kernels
+from psboost.kernels import quantile_sketch as kernels
 from psboost.kernels.quantile_sketch import AFTER, BEFORE, WEIGHT
 
 
@@ -96,7 +95,7 @@ class Summaries:
         lengths = np.minimum(np.diff(self.offsets), most)
         offsets, n = np.empty_like(self.offsets), int(lengths.sum())
         values, masses = np.empty(n, np.float32), np.empty((n, 3), np.int64)
-        sketch_kernels.prune(self.offsets, self.values, self.masses, most, offsets, values, masses)
+        kernels.prune(self.offsets, self.values, self.masses, most, offsets, values, masses)
         return Summaries(self.features, offsets, values[: offsets[-1]].copy(), masses[: offsets[-1]].copy())
 
     def runs(self, n_features: int) -> Runs:
@@ -162,11 +161,11 @@ def sketch(
     """Exact runs of columns of at most max_bin * per_bin values, the weight of each one's NaN, summaries of the others: as
     XGBoost makes them of the entries starts[f] .. ends[f] of each, in the order of their rows (kernels.quantile_sketch).
 
-    weights  int64 >= 0 (n_rows): what only rows of weight 0 hold is left out. none at all: 1 each
+    weights  int64 >= 0 (n_rows), or an empty array: 1 each. What only rows of weight 0 hold is left out
     """
     arrays = _room(ends - starts, max_bin * per_bin)
     values = np.ascontiguousarray(columns.values)  # of one-hot data, a single one is held
-    sketch_kernels.sketch_columns(starts, ends, columns.rows, values, weights, max_bin, per_bin, *arrays)
+    kernels.sketch_columns(starts, ends, columns.rows, values, weights, max_bin, per_bin, *arrays)
     return _parted(*arrays)
 
 

@@ -20,7 +20,7 @@ from psboost.kernels import CACHE_FOLDER
 # merge histograms.
 JOBS = {
     "train": (
-        "histograms", "summaries", "gains", "binning", "quantile_sketch", "routing", "dense", "packing", "tiles",
+        "histograms", "sorted_columns", "gains", "binning", "quantile_sketch", "routing", "dense", "packing", "tiles",
         "node_builds", "dense_builds", "columns", "members", "cells", "column_tables", "gradients", "dealing", "links",
         "trees", "row_gradients", "bundles", "splits", "arrivals",
     ),

@@ -9,14 +9,14 @@ entries, a level higher.
     level 1     1 3 5 9   ----+
     level 2                   +-> 1 3 7 9           (of 16 rows)
 
-A summary is values, float32, ascending, and masses, int64 (n, 3): WEIGHT, BEFORE and AFTER of each (data.weighted).
+A summary is values, float32, ascending, and their masses, int64 (n, 3): WEIGHT, BEFORE and AFTER of each (data.weighted).
 """
 
 import numpy as np
 
 from psboost.kernels.binning import pick_even
 from psboost.kernels.compile import IN, IN2, OUT, OUT2, float32, float64, inline, int32, int64, kernel, uint64, void
-from psboost.kernels.summaries import bits_of, longest_of, pair_of, sort_pairs
+from psboost.kernels.sorted_columns import bits_of, longest_of, pair_of, sort_pairs
 
 WEIGHT, BEFORE, AFTER = range(3)
 _0, _1 = uint64(0), uint64(1)
@@ -199,6 +199,34 @@ def sketch_columns(starts, ends, rows, values, weights, max_bin, per_bin, offset
         written += keep_even(
             level_values[0], level_masses[0], n, most, ranks, picks, kept_values[written:], kept_masses[written:]
         )
+        offsets[f + 1] = written
+
+
+_weigh = void(IN[int64], IN[int32], IN[float32], IN[int64], int64, OUT[int64], OUT[float32], OUT2[int64], OUT[int64])
+
+
+@kernel(seldom=[_weigh])
+def weigh_columns(column_offsets, rows, values, weights, most, offsets, kept_values, kept_masses, missing):
+    """A summary of each column that is in order of value, NaN last, of at most `most` entries, picked at once: column f is
+    column_offsets[f] .. column_offsets[f + 1]. All else is as in sketch_columns, but that there are weights."""
+    longest, written = longest_of(column_offsets), int64(0)
+    found, masses = np.empty(longest, np.float32), np.zeros((longest, 3), np.int64)
+    ranks, picks = np.empty((2, longest), np.int64), np.empty(most, np.int64)
+    offsets[0] = 0
+    for f in range(len(column_offsets) - 1):
+        n, missing[f] = int64(0), 0
+        for i in range(column_offsets[f], column_offsets[f + 1]):
+            weight = weights[rows[i]]
+            if weight == 0:
+                continue
+            if np.isnan(values[i]):
+                missing[f] += weight
+            elif n > 0 and found[n - 1] == values[i]:
+                masses[n - 1, WEIGHT] += weight
+            else:
+                found[n], masses[n, WEIGHT] = values[i], weight
+                n += 1
+        written += keep_even(found, masses, n, most, ranks, picks, kept_values[written:], kept_masses[written:])
         offsets[f + 1] = written
 
 

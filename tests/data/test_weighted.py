@@ -12,8 +12,8 @@ from psboost.data.runs import Runs, count_runs
 from psboost.data.sketches import ENTRIES_PER_BIN, Sketches, most_entries
 from psboost.data.weighted import Summaries, weigh
 from psboost.errors import DataError, ProtocolError
-from psboost.kernels import quantile_sketch
-from psboost.kernels import summaries as kernels
+from psboost.kernels import quantile_sketch as kernels
+from psboost.kernels import sorted_columns
 from tests.naive import quantile_sketch as xgboosts
 from tests.naive import summaries as naive
 from tests.plain import as_python
@@ -71,14 +71,14 @@ def cuts_of(sketches, max_bin=4, zero_as_missing=True):
 # --- the kernels, beside their slow twins
 
 
-@pytest.mark.parametrize("run", [kernels.sort_columns, as_python(kernels).sort_columns])
+@pytest.mark.parametrize("run", [sorted_columns.sort_columns, as_python(sorted_columns).sort_columns])
 @settings(deadline=None)
 @given(lists=COLUMNS)
 def test_sort_columns(run, lists):
     check_sorted(run, lists)
 
 
-@pytest.mark.parametrize("run", [kernels.sort_columns, as_python(kernels).sort_columns])
+@pytest.mark.parametrize("run", [sorted_columns.sort_columns, as_python(sorted_columns).sort_columns])
 @pytest.mark.parametrize("values", ["random", "few", "close", "descending", "nan"])
 def test_sort_long_columns(run, values):
     """By their bytes, of which some are the same in all values."""
@@ -129,7 +129,7 @@ def room_for(columns, most):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("run", [kernels.count_columns, as_python(kernels).count_columns])
+@pytest.mark.parametrize("run", [sorted_columns.count_columns, as_python(sorted_columns).count_columns])
 @settings(deadline=None)
 @given(lists=COLUMNS, most=st.integers(1, 6))
 def test_count_columns(run, lists, most):
@@ -166,7 +166,7 @@ def check_sketches(run, columns, weights, max_bin, per_bin):
         assert missing[f] == of_nan
 
 
-SKETCHES = [quantile_sketch.sketch_columns, as_python(quantile_sketch).sketch_columns]
+SKETCHES = [kernels.sketch_columns, as_python(kernels).sketch_columns]
 
 
 @pytest.mark.parametrize("run", SKETCHES)
@@ -196,7 +196,7 @@ def test_sketch_long_columns(run, weighted, values):
     check_sketches(run, columns_of([column, column[:100], column[:-1]], n), weights, 4, 4)
 
 
-@pytest.mark.parametrize("run", [quantile_sketch.prune, as_python(quantile_sketch).prune])
+@pytest.mark.parametrize("run", [kernels.prune, as_python(kernels).prune])
 @settings(deadline=None)
 @given(parts=st.lists(WEIGHED, min_size=1, max_size=3), most=st.integers(2, 9), first=st.integers(2, 20))
 def test_prune(run, parts, most, first):

@@ -1,4 +1,4 @@
-"""Knows what kernels/summaries.py computes, on plain lists; does not know numpy's sorting or numba."""
+"""Knows how columns are sorted, weighed and summarised (data.weighted), on plain lists; does not know numba."""
 
 import math
 

@@ -1,9 +1,8 @@
-"""Knows how columns are put in order of value, and what their values weigh; does not know what the weights are."""
+"""Knows how columns are put in order of value, and their values counted; does not know weights, or what is made of it."""
 
 import numpy as np
 
-from psboost.kernels.binning import exact_ranks, pick_even
-from psboost.kernels.compile import IN, OUT, OUT2, float32, inline, int32, int64, kernel, uint32, uint64, void
+from psboost.kernels.compile import IN, OUT, float32, inline, int32, int64, kernel, uint32, uint64, void
 from psboost.kernels.fills import fill
 
 _SIGN = np.uint32(0x80000000)
@@ -107,55 +106,6 @@ def sort_columns(offsets, rows, values):
         pairs, other = sort_pairs(n, pairs, other, counts)
         for i in range(n):
             rows[begin + i], bits[begin + i] = pairs[i] & _ROW, bits_of(pairs[i])
-
-
-_weigh = void(IN[int64], IN[int32], IN[float32], IN[int64], int64, OUT[int64], OUT[float32], OUT2[int64], OUT[int64])
-
-
-@kernel(seldom=[_weigh])
-def weigh_columns(offsets, rows, values, weights, most, run_offsets, run_values, masses, missing):
-    """The distinct values of each sorted column with the weight of their rows; of more than `most` of them, `most` at most.
-
-    weights     int64 >= 0, of each row; what only rows of weight 0 hold is left out
-    masses      int64 (n, 3): the weight of a run, and of what lies before it and after it, whose values were not picked
-    missing     the weight of each column's NaN
-
-    Column f's runs are run_offsets[f] .. run_offsets[f+1]. Room for runs: sum(min(length, most)).
-    """
-    longest = longest_of(offsets)
-    found, weighed = np.empty(longest, np.float32), np.empty(longest, np.int64)
-    least, greatest = np.empty(longest, np.int64), np.empty(longest, np.int64)
-    picks = np.empty(most, np.int64)
-    written = 0
-    run_offsets[0] = 0
-    for f in range(len(offsets) - 1):
-        n, of_nan = 0, int64(0)
-        for i in range(offsets[f], offsets[f + 1]):
-            weight = weights[rows[i]]
-            if weight == 0:
-                continue
-            if np.isnan(values[i]):
-                of_nan += weight
-            elif n > 0 and found[n - 1] == values[i]:
-                weighed[n - 1] += weight
-            else:
-                found[n] = values[i]
-                weighed[n] = weight
-                n += 1
-        missing[f] = of_nan
-        exact_ranks(weighed, 0, n, least, greatest)
-        n_picked, up_to = int64(n), int64(0)
-        if n > most:
-            n_picked = pick_even(least, greatest, weighed, n, most, picks)
-        for k in range(n_picked):
-            pick = picks[k] if n > most else int64(k)
-            run_values[written] = found[pick]
-            masses[written, 0], masses[written, 1], masses[written, 2] = weighed[pick], least[pick] - up_to, 0
-            if k > 0:
-                masses[written - 1, 2] = masses[written, 1]
-            up_to = greatest[pick]
-            written += 1
-        run_offsets[f + 1] = written
 
 
 @kernel(void(IN[int64], IN[float32], int64, OUT[int64], OUT[float32], OUT[int64], OUT[int64]))
