@@ -16,11 +16,10 @@ import numpy as np
 
 from psboost.kernels.binning import pick_even
 from psboost.kernels.compile import IN, IN2, OUT, OUT2, float32, float64, inline, int32, int64, kernel, uint64, void
-from psboost.kernels.sorted_columns import bits_of, longest_of, pair_of, sort_pairs
+from psboost.kernels.sorted_columns import are_of_one_value, bits_of, longest_of, pair_of, row_of, sort_pairs
 
 WEIGHT, BEFORE, AFTER = range(3)
 _0, _1 = uint64(0), uint64(1)
-_ROW, _VALUE = uint64(0xFFFFFFFF), uint64(32)  # of a pair: its row, and the bits behind which its value is
 
 
 @inline
@@ -99,12 +98,30 @@ def combine(values, masses, n, other_values, other_masses, n_other, to_values, t
 
 
 @inline
+def _weight_of(i, rows, weights):
+    """What entry i weighs: 1 if there are no weights."""
+    return weights[rows[i]] if len(weights) > 0 else int64(1)
+
+
+@inline
+def _count_numbers(begin, end, rows, values, weights):
+    """How many entries are numbers, and what the others weigh."""
+    n_numbers, of_nan = int64(0), int64(0)
+    for i in range(begin, end):
+        n_numbers += int64(not np.isnan(values[i]))
+    if n_numbers < end - begin:
+        for i in range(begin, end):
+            of_nan += _weight_of(i, rows, weights) if np.isnan(values[i]) else int64(0)
+    return n_numbers, of_nan
+
+
+@inline
 def _fill_queue(at, end, rows, values, weights, size, pairs, waiting):
     """Puts values, from entry `at` on, in a queue of that size: `pairs` of value and place (pair_of), and in `waiting` what
     they weigh. Equal ones side by side are one. Returns the entry to go on with, and how many wait."""
-    bits, n_waiting, last, is_weighted = values.view(np.uint32), _0, uint64(at), len(weights) > 0
+    bits, n_waiting, last = values.view(np.uint32), _0, uint64(at)
     for i in range(uint64(at), uint64(end)):
-        weight = weights[rows[i]] if is_weighted else int64(1)
+        weight = _weight_of(i, rows, weights)
         if weight == 0 or np.isnan(values[i]):
             continue
         if n_waiting > _0 and values[i] == values[last]:
@@ -123,14 +140,26 @@ def _summarise(pairs, n_waiting, waiting, to_values, to_masses):
     """The exact summary of a queue in order; returns how many entries."""
     bits, n = to_values.view(np.uint32), _0
     for k in range(uint64(n_waiting)):
-        weight = waiting[pairs[k] & _ROW]
-        if k > _0 and pairs[k] >> _VALUE == pairs[k - _1] >> _VALUE:
+        weight = waiting[row_of(pairs[k])]
+        if k > _0 and are_of_one_value(pairs[k], pairs[k - _1]):
             to_masses[n - _1, WEIGHT] += weight
             continue
         bits[n] = bits_of(pairs[k])
         to_masses[n, WEIGHT], to_masses[n, BEFORE], to_masses[n, AFTER] = weight, 0, 0
         n += _1
     return int64(n)
+
+
+@inline
+def _join(n, limit, level, new_values, new_masses, level_values, level_masses, lengths, ranks, picks):
+    """Adds to n new entries, of which `limit` are kept, those of a level, which is empty then; returns how many there are.
+    Level 0 is room to work in."""
+    n = keep_even(new_values, new_masses, n, limit, ranks, picks, level_values[0], level_masses[0])
+    n = combine(
+        level_values[0], level_masses[0], n, level_values[level], level_masses[level], lengths[level], new_values, new_masses
+    )
+    lengths[level] = 0
+    return n
 
 
 @kernel(
@@ -148,54 +177,35 @@ def sketch_columns(starts, ends, rows, values, weights, max_bin, per_bin, offset
 
     Column f's entries are offsets[f] .. offsets[f + 1]. Room for entries: sum(min(length, max_bin * per_bin)).
     """
-    longest, most, written = int64(0), max_bin * per_bin, int64(0)
-    for f in range(len(starts)):
-        longest = max(longest, ends[f] - starts[f])
-    n_levels, limit = limits(longest, max_bin, per_bin)
+    most, written = max_bin * per_bin, int64(0)
+    n_levels, limit = limits(longest_of(starts, ends), max_bin, per_bin)
     size = 2 * limit
     pairs, other, counts = np.empty(size, np.uint64), np.empty(size, np.uint64), np.empty((4, 256), np.int64)
     waiting, ranks, picks = np.empty(size, np.int64), np.empty((2, size), np.int64), np.empty(max(limit, most), np.int64)
     new_values, new_masses = np.empty(size, np.float32), np.empty((size, 3), np.int64)
     level_values, level_masses = np.empty((n_levels + 2, limit), np.float32), np.empty((n_levels + 2, limit, 3), np.int64)
-    lengths = np.empty(n_levels + 2, np.int64)
+    lengths = np.zeros(n_levels + 2, np.int64)  # of levels: between columns, all are empty
     offsets[0] = 0
     for f in range(len(starts)):
-        at, end, n_numbers, missing[f] = starts[f], ends[f], int64(0), 0
-        for i in range(at, end):
-            n_numbers += int64(not np.isnan(values[i]))
-        if n_numbers < end - at:
-            for i in range(at, end):
-                if np.isnan(values[i]):
-                    missing[f] += weights[rows[i]] if len(weights) > 0 else int64(1)
-        n_levels, limit = limits(n_numbers, max_bin, per_bin)
-        lengths[: n_levels + 2] = 0
+        at, end = starts[f], ends[f]
+        n_numbers, missing[f] = _count_numbers(at, end, rows, values, weights)
+        _, limit = limits(n_numbers, max_bin, per_bin)
         while True:
             at, n_waiting = _fill_queue(at, end, rows, values, weights, 2 * limit, pairs, waiting)
             pairs, other = sort_pairs(n_waiting, pairs, other, counts)
-            n = _summarise(pairs, n_waiting, waiting, new_values, new_masses)
+            n, level = _summarise(pairs, n_waiting, waiting, new_values, new_masses), 1
             if at == end:
                 break
-            level = 1
-            while lengths[level] > 0:  # level 0 is room to work in
-                n = keep_even(new_values, new_masses, n, limit, ranks, picks, level_values[0], level_masses[0])
-                n = combine(
-                    level_values[0], level_masses[0], n, level_values[level], level_masses[level], lengths[level],
-                    new_values, new_masses,
-                )  # fmt: skip
-                lengths[level] = 0
-                if n > limit:
-                    level += 1
+            while lengths[level] > 0:
+                n = _join(n, limit, level, new_values, new_masses, level_values, level_masses, lengths, ranks, picks)
+                level += int(n > limit)
             lengths[level] = keep_even(
                 new_values, new_masses, n, limit, ranks, picks, level_values[level], level_masses[level]
             )
-        n = keep_even(new_values, new_masses, n, limit, ranks, picks, level_values[0], level_masses[0])
-        for level in range(1, n_levels + 2):
+        for level in range(1, len(lengths)):
             if lengths[level] > 0:
-                n = combine(
-                    level_values[0], level_masses[0], n, level_values[level], level_masses[level], lengths[level],
-                    new_values, new_masses,
-                )  # fmt: skip
-                n = keep_even(new_values, new_masses, n, limit, ranks, picks, level_values[0], level_masses[0])
+                n = _join(n, limit, level, new_values, new_masses, level_values, level_masses, lengths, ranks, picks)
+        n = keep_even(new_values, new_masses, n, limit, ranks, picks, level_values[0], level_masses[0])
         written += keep_even(
             level_values[0], level_masses[0], n, most, ranks, picks, kept_values[written:], kept_masses[written:]
         )
@@ -209,23 +219,16 @@ _weigh = void(IN[int64], IN[int32], IN[float32], IN[int64], int64, OUT[int64], O
 def weigh_columns(column_offsets, rows, values, weights, most, offsets, kept_values, kept_masses, missing):
     """A summary of each column that is in order of value, NaN last, of at most `most` entries, picked at once: column f is
     column_offsets[f] .. column_offsets[f + 1]. All else is as in sketch_columns, but that there are weights."""
-    longest, written = longest_of(column_offsets), int64(0)
-    found, masses = np.empty(longest, np.float32), np.zeros((longest, 3), np.int64)
+    longest, written = longest_of(column_offsets[:-1], column_offsets[1:]), int64(0)
+    pairs, waiting = np.empty(longest, np.uint64), np.empty(longest, np.int64)
+    found, masses = np.empty(longest, np.float32), np.empty((longest, 3), np.int64)
     ranks, picks = np.empty((2, longest), np.int64), np.empty(most, np.int64)
     offsets[0] = 0
     for f in range(len(column_offsets) - 1):
-        n, missing[f] = int64(0), 0
-        for i in range(column_offsets[f], column_offsets[f + 1]):
-            weight = weights[rows[i]]
-            if weight == 0:
-                continue
-            if np.isnan(values[i]):
-                missing[f] += weight
-            elif n > 0 and found[n - 1] == values[i]:
-                masses[n - 1, WEIGHT] += weight
-            else:
-                found[n], masses[n, WEIGHT] = values[i], weight
-                n += 1
+        begin, end = column_offsets[f], column_offsets[f + 1]
+        _, missing[f] = _count_numbers(begin, end, rows, values, weights)
+        _, n_waiting = _fill_queue(begin, end, rows, values, weights, end - begin, pairs, waiting)
+        n = _summarise(pairs, n_waiting, waiting, found, masses)
         written += keep_even(found, masses, n, most, ranks, picks, kept_values[written:], kept_masses[written:])
         offsets[f + 1] = written
 
@@ -233,7 +236,8 @@ def weigh_columns(column_offsets, rows, values, weights, most, offsets, kept_val
 @kernel(void(IN[int64], IN[float32], IN2[int64], int64, OUT[int64], OUT[float32], OUT2[int64]))
 def prune(offsets, values, masses, most, out_offsets, out_values, out_masses):
     """At most `most` entries of each summary (keep_even)."""
-    ranks, picks, written = np.empty((2, longest_of(offsets)), np.int64), np.empty(most, np.int64), int64(0)
+    longest, written = longest_of(offsets[:-1], offsets[1:]), int64(0)
+    ranks, picks = np.empty((2, longest), np.int64), np.empty(most, np.int64)
     out_offsets[0] = 0
     for f in range(len(offsets) - 1):
         begin, end = offsets[f], offsets[f + 1]

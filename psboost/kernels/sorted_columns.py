@@ -13,16 +13,16 @@ _FEW = 64  # entries: so few are sorted by insertion in less time than the bytes
 
 
 @inline
-def longest_of(offsets):
-    """Of columns that are offsets[f] .. offsets[f + 1]."""
+def longest_of(starts, ends):
+    """Of columns that are starts[f] .. ends[f]."""
     longest = int64(0)
-    for f in range(len(offsets) - 1):
-        longest = max(longest, offsets[f + 1] - offsets[f])
+    for f in range(len(starts)):
+        longest = max(longest, ends[f] - starts[f])
     return longest
 
 
 @inline
-def key_of(bits):
+def _key_of(bits):
     """A key that orders as the float32 of these bits does, NaN last."""
     if (bits & uint32(0x7FFFFFFF)) > uint32(0x7F800000):
         return _ALL
@@ -32,14 +32,25 @@ def key_of(bits):
 @inline
 def pair_of(bits, row):
     """A key that orders as the float32 of these bits does, and by row where values are equal."""
-    return uint64(key_of(bits)) << _32 | uint64(row)
+    return uint64(_key_of(bits)) << _32 | uint64(row)
 
 
 @inline
 def bits_of(pair):
-    """What pair_of made it of."""
+    """The bits that pair_of made it of."""
     key = uint32(pair >> _32)
     return key ^ (_SIGN if key & _SIGN else _ALL)
+
+
+@inline
+def row_of(pair):
+    """The row that pair_of made it of."""
+    return pair & _ROW
+
+
+@inline
+def are_of_one_value(pair, other):
+    return pair >> _32 == other >> _32
 
 
 @inline
@@ -95,7 +106,7 @@ def sort_pairs(n, pairs, other, counts):
 def sort_columns(offsets, rows, values):
     """Sorts each column, whose rows ascend, by value, in place, NaN last; entries of one value stay in their order. -0.0 is
     never stored."""
-    longest = longest_of(offsets)
+    longest = longest_of(offsets[:-1], offsets[1:])
     pairs, other, counts = np.empty(longest, np.uint64), np.empty(longest, np.uint64), np.empty((4, 256), np.int64)
     bits = values.view(np.uint32)
     for f in range(len(offsets) - 1):
@@ -105,7 +116,7 @@ def sort_columns(offsets, rows, values):
             pairs[i] = pair_of(bits[begin + i], rows[begin + i])
         pairs, other = sort_pairs(n, pairs, other, counts)
         for i in range(n):
-            rows[begin + i], bits[begin + i] = pairs[i] & _ROW, bits_of(pairs[i])
+            rows[begin + i], bits[begin + i] = row_of(pairs[i]), bits_of(pairs[i])
 
 
 @kernel(void(IN[int64], IN[float32], int64, OUT[int64], OUT[float32], OUT[int64], OUT[int64]))

@@ -55,9 +55,10 @@ def same(left, right):
     )
 
 
-def sketch(values, weights=None, max_bin=4, zeros=0):
-    """Of one feature with these values, and `zeros` rows that do not store it."""
+def sketch(values, weights=None, max_bin=4, zeros=0, in_order=False):
+    """Of one feature with these values, put in order before or not, and `zeros` rows that do not store it."""
     columns = columns_of([list(values)], len(values) + zeros)
+    columns = sort_columns(columns, 0, 1) if in_order else columns
     if weights is not None:
         weights = np.concatenate([weights, np.ones(zeros, np.int64)])
     return Sketches.summarise(columns, 0, 1, columns.n_rows, max_bin=max_bin, kind="weighted", weights=weights)
@@ -328,13 +329,14 @@ def test_no_weights_are_ones(n_count_rows):
 
 
 @given(
-    st.lists(st.tuples(VALUES, st.integers(1, 4)), min_size=1, max_size=most_entries(4)), st.sampled_from([True, False])
-)
-def test_a_weight_is_a_row_repeated(weighed, zero_as_missing):
-    """Where all values are held; a sketch of more of them is made for as many rows as there are."""
-    values, weights = zip(*weighed, strict=True)
-    by_weight = sketch(values, np.array(weights))
-    repeated = sketch(np.repeat(np.float32(values), weights).tolist())
+    st.lists(st.tuples(VALUES, st.integers(1, 4)), min_size=1, max_size=60), st.sampled_from([True, False]),
+    st.sampled_from([True, False]),
+)  # fmt: skip
+def test_a_weight_is_a_row_repeated(weighed, zero_as_missing, in_order):
+    """Of more values than are held, where they are in order: else they are sketched for as many rows as there are."""
+    values, weights = zip(*(weighed if in_order else weighed[: most_entries(4)]), strict=True)
+    by_weight = sketch(values, np.array(weights), in_order=in_order)
+    repeated = sketch(np.repeat(np.float32(values), weights).tolist(), in_order=in_order)
     assert same(by_weight, repeated)
     assert cuts_of(by_weight, 4, zero_as_missing) == cuts_of(repeated, 4, zero_as_missing)
 
@@ -383,11 +385,15 @@ def test_bins_of_many_values_are_nearly_even(max_bin, zero_as_missing):
 
 
 def test_the_same_rows_give_the_same_bytes():
+    """In any order, where all values are held or are put in order before; else in the same."""
     rng = np.random.default_rng(5)
-    values, weights = rng.standard_normal(5000).astype(np.float32), rng.integers(0, 9, 5000)
-    first = sketch(values, weights)
-    again = sketch(values.copy(), weights.copy())
-    assert [array.tobytes() for array in again.to_arrays()] == [array.tobytes() for array in first.to_arrays()]
+    order, weights = rng.permutation(5000), rng.integers(0, 9, 5000)
+    many, few = rng.standard_normal(5000).astype(np.float32), rng.integers(1, 30, 5000).astype(np.float32)
+    for values, in_order in ((many, True), (few, False), (many, False)):
+        first = sketch(values, weights, in_order=in_order)
+        more = [] if values is many and not in_order else [sketch(values[order], weights[order], in_order=in_order)]
+        for again in (sketch(values, weights, in_order=in_order), *more):
+            assert [array.tobytes() for array in again.to_arrays()] == [array.tobytes() for array in first.to_arrays()]
 
 
 def test_a_summary_is_about_as_large_as_kll_of_twice_its_entries():

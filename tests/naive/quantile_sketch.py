@@ -19,9 +19,10 @@ def exact(pairs):
 
 
 def set_prune(entries, most):
+    """In float32 as there, but where ranks are too large for it."""
     if len(entries) <= most:
         return entries
-    f = np.float32 if entries[-1][1] < 2**24 else float
+    f = np.float32 if entries[-1][0] < 2**24 else float
     begin, spread, n, end = f(entries[0][1]), f(entries[-1][0] - entries[0][1]), most - 1, len(entries) - 1
     kept, i, last = [entries[0]], 1, 0
     for k in range(1, n):
@@ -95,16 +96,18 @@ class WQuantileSketch:
         return entries
 
 
+def masses_of(entries):
+    """(value, weight, before, after) of each, as data.weighted has them."""
+    behind = [0, *(rmin + wmin for rmin, _, wmin, _ in entries)]
+    before_next = [*(rmax - wmin for _, rmax, wmin, _ in entries[1:]), entries[-1][1] if entries else 0]
+    return [(value, wmin, rmin - behind[i], before_next[i] - rmax) for i, (rmin, rmax, wmin, value) in enumerate(entries)]
+
+
 def sketch(column, weights, max_bin, factor):
     """([(value, weight, before, after), ...], weight of NaN) of a column of (row, value), in order of row."""
     numbers = [(value, weights[row]) for row, value in column if not math.isnan(value)]
     of_column = WQuantileSketch(len(numbers), max_bin, factor)
     for value, weight in numbers:
         of_column.push(value, weight)
-    entries = set_prune(of_column.summary(), max_bin * factor)
-    behind = [0, *(rmin + wmin for rmin, _, wmin, _ in entries)]
-    before_next = [*(rmax - wmin for _, rmax, wmin, _ in entries[1:]), entries[-1][1] if entries else 0]
-    masses = [
-        (value, wmin, rmin - behind[i], before_next[i] - rmax) for i, (rmin, rmax, wmin, value) in enumerate(entries)
-    ]
-    return masses, sum(weights[row] for row, value in column if math.isnan(value))
+    of_nan = sum(weights[row] for row, value in column if math.isnan(value))
+    return masses_of(set_prune(of_column.summary(), max_bin * factor)), of_nan

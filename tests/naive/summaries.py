@@ -2,7 +2,7 @@
 
 import math
 
-import numpy as np
+from tests.naive.quantile_sketch import masses_of, set_prune
 
 
 def sort_columns(column):
@@ -30,32 +30,9 @@ def ranks(entries):
 
 
 def prune(entries, most):
-    """XGBoost's SetPrune, transcribed: at most `most` of (value, weight, before, after), evenly by rank.
-
-    In float32 as there, but where ranks are too large for it.
-    """
-    if len(entries) <= most:
-        return entries
-    rmin, rmax = ranks(entries)
-    f = np.float32 if rmin[-1] < 2**24 else float
-    begin, spread, n = f(rmax[0]), f(rmin[-1] - rmax[0]), most - 1
-    picked, i = [0], 1
-    for k in range(1, n):
-        dx2 = f(2) * (f(k) * spread / f(n) + begin)
-        while i < len(entries) - 1 and dx2 >= rmax[i + 1] + rmin[i + 1]:
-            i += 1
-        if i == len(entries) - 1:
-            break
-        chosen = i if dx2 < rmin[i] + entries[i][1] + rmax[i + 1] - entries[i + 1][1] else i + 1
-        if chosen != picked[-1]:
-            picked.append(chosen)
-    if picked[-1] != len(entries) - 1:
-        picked.append(len(entries) - 1)
-    weights = [entries[i][1] for i in picked]
-    lower, upper = [rmin[i] for i in picked], [rmax[i] for i in picked]
-    before = [0, *(lower[k] - lower[k - 1] - weights[k - 1] for k in range(1, len(picked)))]
-    after = [*(upper[k + 1] - weights[k + 1] - upper[k] for k in range(len(picked) - 1)), 0]
-    return [(entries[i][0], *masses) for i, *masses in zip(picked, weights, before, after, strict=True)]
+    """XGBoost's SetPrune of (value, weight, before, after)."""
+    ranked = zip(*ranks(entries), entries, strict=True)
+    return masses_of(set_prune([(rmin, rmax, entry[1], entry[0]) for rmin, rmax, entry in ranked], most))
 
 
 def bounds(entries, value):
