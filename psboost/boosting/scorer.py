@@ -11,7 +11,7 @@ import numpy as np
 from psboost.boosting.packed_trees import Lists, Nodes
 from psboost.data import zeros
 from psboost.data.aligned import aligned
-from psboost.data.column_tables import hash_of
+from psboost.data.column_tables import WIDE, hash_of
 from psboost.errors import ProtocolError
 from psboost.kernels import column_tables, exits, scoring, walking
 from psboost.kernels.lanes import LANES, WORDS
@@ -195,7 +195,7 @@ def _lookup(features) -> tuple[np.ndarray, int, np.ndarray]:
     bits = (features.astype(np.uint64) * np.uint64(column_tables.MIX)) >> np.uint64(64 - n_bits)
     members = np.zeros((1 << n_bits) // 64, np.uint64)
     np.bitwise_or.at(members, (bits >> np.uint64(6)).astype(np.int64), np.uint64(1) << (bits & np.uint64(63)))
-    return members, 64 - n_bits, hash_of(features, 2 * len(features))
+    return members, 64 - n_bits, hash_of(features, 2 * len(features), WIDE)
 
 
 def _places(features) -> np.ndarray:

@@ -8,6 +8,10 @@ from psboost.kernels import column_tables as kernels
 TABLE_COLUMNS = 1 << 22  # columns below are counted in a table, the others in a hash table
 LOOKUP_COLUMNS = 1 << 26  # no lookup table is longer
 PIECE_COLUMNS = 1 << 16  # as many are put into a hash table at a time
+NARROW, WIDE = np.dtype(np.uint64), np.dtype(np.int64)  # slots of hash tables (kernels.column_tables)
+NARROW_COLUMNS = 1 << 32  # columns below fit into narrow slots
+_GROWTH = 4  # a full hash table is moved into one so many times as large
+_FREE, _KNOWN_BITS, _KNOWN = (np.uint64(k) for k in (2**64 - 1, 32, 2**32 - 1))  # of narrow slots
 
 
 class ColumnLookup:
@@ -22,7 +26,7 @@ class ColumnLookup:
             self._table = np.full(n_columns, -1, np.int32)
             self._table[keep] = np.arange(len(keep), dtype=np.int32)
         else:
-            self._table = hash_of(keep, len(keep))
+            self._table = hash_of(keep, len(keep), _slots_for(n_columns))
 
     def locate(self, columns: np.ndarray) -> np.ndarray:
         """int32 positions of `columns` in keep, -1 for those that are not in it."""
@@ -38,46 +42,71 @@ class ColumnCounter:
     def __init__(self, zero_as_missing: zeros.Rule | None):
         self._kept = zeros.keeps_zeros(zero_as_missing), zeros.keeps_nan(zero_as_missing)
         self._counts = np.zeros(0, np.uint32)  # no column has more rows than that
-        self._hash, self._n_keys = _empty_hash(0), 0
+        self._hash, self._n_keys = _empty_hash(0, NARROW), 0
 
     def add(self, columns: np.ndarray, values: np.ndarray) -> None:
         """Counts cells: columns int32 or int64, values float32."""
-        n_low = min(int(columns.max(initial=-1)) + 1, TABLE_COLUMNS)
+        n_columns = int(columns.max(initial=-1)) + 1
+        n_low = min(n_columns, TABLE_COLUMNS)
         if n_low > len(self._counts):
             longer = min(TABLE_COLUMNS, max(n_low, 2 * len(self._counts)))
             self._counts = np.concatenate([self._counts, np.zeros(longer - len(self._counts), self._counts.dtype)])
+        if self._hash.dtype == NARROW != _slots_for(n_columns):
+            self._move(_empty_hash(self._n_keys, WIDE))
         at = 0
         while at < len(columns):
             at, self._n_keys = kernels.count_columns(
                 columns, values, *self._kept, at, self._n_keys, self._counts, self._hash
             )
             if at < len(columns):
-                full, self._hash = self._hash, _empty_hash(2 * self._n_keys)
-                kernels.fill_hash(full, self._hash)
+                self._move(_empty_hash(_GROWTH * self._n_keys, self._hash.dtype))
+
+    def _move(self, table: np.ndarray) -> None:
+        """Has what is in the hash table in this one from now on."""
+        kernels.fill_hash(self._hash, table)
+        self._hash = table
 
     def result(self) -> tuple[np.ndarray, np.ndarray]:
         """(features, counts), int64: the columns that are stored, ascending, and how often."""
-        low, taken = np.flatnonzero(self._counts), np.flatnonzero(self._hash[::2] != -1)
-        high, counts = self._hash[::2][taken], self._hash[1::2][taken]
-        del taken
-        order = _order_of(high)
-        return np.concatenate([low, high[order]]), np.concatenate([self._counts[low].astype(np.int64), counts[order]])
+        low = np.flatnonzero(self._counts)
+        high, counts = _sorted_slots(self._hash)
+        return np.concatenate([low, high]), np.concatenate([self._counts[low].astype(np.int64), counts])
 
 
-def hash_of(columns: np.ndarray, most: int) -> np.ndarray:
+def hash_of(columns: np.ndarray, most: int, slots: np.dtype) -> np.ndarray:
     """A hash table of distinct columns (int64) and their positions, with room for `most` of them."""
-    table = _empty_hash(most)
+    table = _empty_hash(most, slots)
     for begin in range(0, len(columns), PIECE_COLUMNS):
         some = columns[begin : begin + PIECE_COLUMNS]
         kernels.fill_hash(np.column_stack([some, np.arange(begin, begin + len(some))]).reshape(-1), table)
     return table
 
 
-def _empty_hash(most: int) -> np.ndarray:
+def _slots_for(n_columns: int) -> np.dtype:
+    return NARROW if n_columns <= NARROW_COLUMNS else WIDE
+
+
+def _empty_hash(most: int, slots: np.dtype) -> np.ndarray:
     """An empty hash table with room for `most` columns, or some more."""
-    table = np.zeros((1 << (2 * max(most, 8) - 1).bit_length(), 2), np.int64)
+    n_slots = 1 << (2 * max(most, 8) - 1).bit_length()
+    if slots == NARROW:
+        return np.full(n_slots, _FREE)
+    table = np.zeros((n_slots, 2), WIDE)
     table[:, 0] = -1
     return table.reshape(-1)
+
+
+def _sorted_slots(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(columns, what is known of them), int64, of a hash table, columns ascending."""
+    if table.dtype == NARROW:
+        taken = table[table != _FREE]
+        taken.sort()
+        return (taken >> _KNOWN_BITS).astype(np.int64), (taken & _KNOWN).astype(np.int64)
+    taken = np.flatnonzero(table[::2] != -1)
+    columns, known = table[::2][taken], table[1::2][taken]
+    del taken
+    order = _order_of(columns)
+    return columns[order], known[order]
 
 
 def _order_of(columns: np.ndarray) -> np.ndarray:

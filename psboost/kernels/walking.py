@@ -3,7 +3,7 @@
 import numba
 import numpy as np
 
-from psboost.kernels.column_tables import FILTERED, LOOKUP, filter_columns, slot_of
+from psboost.kernels.column_tables import FILTERED, LOOKUP, filter_columns, is_free, known, slot_of
 from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, int64, kernel, types, uint64, void
 
 # A step of a walk. The right child is left + 1, feature is 2 * position + default_left. A leaf's threshold is
@@ -42,8 +42,8 @@ def lay_out(
             for k in range(filter_columns(columns, first, last, members, uint64(shift), found)):
                 i = uint64(first + found[k])
                 slot = slot_of(table, columns[i])
-                if table[slot] != -1 and not (skip_zeros and values[i] == float32(0)):
-                    cells[uint64((row - begin) * n_features + table[slot + _ONE])] = values[i]
+                if not is_free(table, slot) and not (skip_zeros and values[i] == float32(0)):
+                    cells[uint64((row - begin) * n_features + known(table, slot))] = values[i]
 
 
 @kernel(void(IN[float32], int64, _STEPS, IN[int64], IN[int64], OUT[float32]))
