@@ -24,7 +24,6 @@ KINDS = ("kll", "exact", "weighted")  # as messages number them
 RUNS_PER_BIN = 16  # exact runs are kept up to so many for each of max_bin: twice the size of a KLL sketch
 ENTRIES_PER_BIN = 8  # that a weighted summary keeps, as many as XGBoost's (WQSketch::kFactor): ranks are right to 1/4 bin
 _MAX_K = 65535  # datasketches' bound
-_NO_WEIGHTS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -52,36 +51,38 @@ class Sketches:
 
     @staticmethod
     def summarise(
-        columns: AnyColumns, begin: int, end: int, n_count_rows: int, *, max_bin: int, kind: str, weights=None
+        columns: AnyColumns, begin: int, end: int, n_count_rows: int, *, max_bin: int, kind: str, weights=None,
+        zero_as_missing: zeros.Rule = True,
     ) -> "Sketches":
         """What rows [0, n_count_rows) hold of features [begin, end), which are numbered from 0 here.
 
-        weights  kind "weighted": int64 >= 0 (n_count_rows), of each row; None: 1
+        weights          kind "weighted": int64 >= 0 (n_count_rows), of each row; None: 1
+        zero_as_missing  False: a summary of kind "weighted" has the zeros that are not stored, too, as XGBoost's would; but
+                         not of SortedColumns
         """
         if kind not in KINDS:
             raise ParameterError(f"unknown kind of sketch {kind!r}: use one of {', '.join(KINDS)}")
         if max_bin < 2:
             raise ParameterError(f"max_bin is {max_bin}: use at least 2")
         n_count_rows = min(n_count_rows, columns.n_rows)
-        of_rows = None
-        if kind == "weighted" and (weights is not None or isinstance(columns, SortedColumns)):
-            of_rows = np.zeros(columns.n_rows, np.int64)
-            of_rows[:n_count_rows] = 1 if weights is None else weights
+        n_zero_rows = 0 if zeros.unstored_is_missing(zero_as_missing) else n_count_rows
+        if weights is None and kind == "weighted" and isinstance(columns, SortedColumns):
+            weights = np.ones(n_count_rows, np.int64)
         parts = []
         for group in columns.groups(begin, end):
             part = columns.part(*group)
-            if of_rows is None:
-                is_copy = not isinstance(columns, Columns)
-                parts.append(Sketches._count(part, n_count_rows, max_bin, kind, is_copy))
+            if weights is not None:
+                parts.append(Sketches._weigh(part, n_count_rows, n_zero_rows, weights, max_bin))
             else:
-                parts.append(Sketches._weigh(part, of_rows, max_bin))
+                is_copy = not isinstance(columns, Columns)
+                parts.append(Sketches._count(part, n_count_rows, n_zero_rows, max_bin, kind, is_copy))
         if len(parts) == 1:
             return parts[0]
         first_features = np.cumsum([0, *(part.n_features for part in parts)]).tolist()
         return Sketches(
             max_bin,
             kind,
-            n_count_rows if of_rows is None else int(of_rows.sum()),
+            n_count_rows if weights is None else int(weights.sum()),
             Runs.join([part.runs for part in parts]),
             np.concatenate([np.empty(0, np.int64), *(part.n_missing for part in parts)]),
             {at + f: kll for at, part in zip(first_features, parts, strict=False) for f, kll in part.klls.items()},
@@ -89,27 +90,26 @@ class Sketches:
         )
 
     @staticmethod
-    def _weigh(columns: Columns, weights: np.ndarray, max_bin: int) -> "Sketches":
+    def _weigh(columns: Columns, n_count_rows: int, n_zero_rows: int, weights: np.ndarray, max_bin: int) -> "Sketches":
         if isinstance(columns, SortedColumns):
-            runs, missing, summaries = weigh(columns, weights, most_entries(max_bin))
+            of_rows = np.zeros(columns.n_rows, np.int64)
+            of_rows[:n_count_rows] = weights
+            runs, missing, summaries = weigh(columns, of_rows, most_entries(max_bin))
         else:
-            starts, ends = columns.offsets[:-1], columns.offsets[1:]
-            runs, missing, summaries = sketch(columns, starts, ends, weights, max_bin, ENTRIES_PER_BIN)
+            starts, ends = columns.offsets[:-1], _ends(columns, n_count_rows)
+            runs, missing, summaries = sketch(columns, starts, ends, n_zero_rows, weights, max_bin, ENTRIES_PER_BIN)
         return Sketches(max_bin, "weighted", int(weights.sum()), runs, missing, summaries=summaries)
 
     @staticmethod
-    def _count(columns: Columns, n_count_rows: int, max_bin: int, kind: str, in_place: bool) -> "Sketches":
+    def _count(
+        columns: Columns, n_count_rows: int, n_zero_rows: int, max_bin: int, kind: str, in_place: bool
+    ) -> "Sketches":
         """What rows that weigh 1 each hold; only features of many values are put in order, `in_place` or elsewhere."""
-        starts = columns.offsets[:-1]
-        if n_count_rows >= columns.n_rows:
-            ends = columns.offsets[1:]
-        else:
-            ends = np.empty(columns.n_features, np.int64)
-            prefix_ends(columns.offsets, columns.rows, n_count_rows, ends)
+        starts, ends = columns.offsets[:-1], _ends(columns, n_count_rows)
         lengths = ends - starts
         if columns.value is not None:
             return Sketches(max_bin, kind, n_count_rows, Runs.of_one(columns.value, lengths), np.zeros_like(lengths))
-        few = most_entries(max_bin) if kind == "weighted" else most_runs(max_bin)
+        few = most_entries(max_bin) - (n_zero_rows > 0) if kind == "weighted" else most_runs(max_bin)
         room = int(np.minimum(lengths, few).sum())  # most of it is never touched
         values, counts = np.empty(room, np.float32), np.empty(room, np.int64)
         offsets = np.empty(columns.n_features + 1, np.int64)
@@ -123,7 +123,7 @@ class Sketches:
         if len(many) == 0:
             return sketches
         if kind == "weighted":
-            runs, _, summaries = sketch(columns, starts[many], ends[many], _NO_WEIGHTS, max_bin, ENTRIES_PER_BIN)
+            runs, _, summaries = sketch(columns, starts[many], ends[many], n_zero_rows, None, max_bin, ENTRIES_PER_BIN)
             summaries = replace(summaries, features=many[summaries.features].astype(np.int32))
             return replace(sketches, runs=sketches._with(runs, many), summaries=summaries)
         held = [columns.values[start:end] for start, end in zip(starts[many], ends[many], strict=True)]
@@ -289,6 +289,15 @@ class Sketches:
             require(not np.any(n_runs[summaries.features]), "a feature with both runs and a summary")
             return replace(exact, summaries=summaries)
         return replace(exact, klls=_read_klls(arrays[6:], exact))
+
+
+def _ends(columns: Columns, n_rows: int) -> np.ndarray:
+    """int64 (n_features): where those of each column's entries end that are of the first n_rows rows."""
+    if n_rows >= columns.n_rows:
+        return columns.offsets[1:]
+    ends = np.empty(columns.n_features, np.int64)
+    prefix_ends(columns.offsets, columns.rows, n_rows, ends)
+    return ends
 
 
 def _groups(lengths: np.ndarray) -> list[tuple[int, int]]:

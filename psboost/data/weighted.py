@@ -156,16 +156,18 @@ def _entries_of(which: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.
 
 
 def sketch(
-    columns: Columns, starts: np.ndarray, ends: np.ndarray, weights: np.ndarray, max_bin: int, per_bin: int
+    columns: Columns, starts: np.ndarray, ends: np.ndarray, n_rows: int, weights: np.ndarray | None, max_bin: int,
+    per_bin: int,
 ) -> tuple[Runs, np.ndarray, Summaries]:
     """Exact runs of columns of at most max_bin * per_bin values, the weight of each one's NaN, summaries of the others: as
     XGBoost makes them of the entries starts[f] .. ends[f] of each, in the order of their rows (kernels.quantile_sketch).
 
-    weights  int64 >= 0 (n_rows), or an empty array: 1 each. What only rows of weight 0 hold is left out
+    n_rows   if what these rows do not store is 0, how many there are: columns that have numbers have these zeros too; else 0
+    weights  int64 >= 0 (n_rows); None: 1 each. What only rows of weight 0 hold is left out
     """
-    arrays = _room(ends - starts, max_bin * per_bin)
+    arrays = _room(ends - starts + 1, max_bin * per_bin)
     values = np.ascontiguousarray(columns.values)  # of one-hot data, a single one is held
-    kernels.sketch_columns(starts, ends, columns.rows, values, weights, max_bin, per_bin, *arrays)
+    kernels.sketch_columns(starts, ends, columns.rows, values, _before(weights), n_rows, max_bin, per_bin, *arrays)
     return _parted(*arrays)
 
 
@@ -173,8 +175,13 @@ def weigh(columns: SortedColumns, weights: np.ndarray, most: int) -> tuple[Runs,
     """Exact runs of the features of at most `most` values, the weight of each one's NaN, summaries of the others, from which
     so many are picked at once; `weights` as `sketch` takes them."""
     arrays = _room(np.diff(columns.offsets), most)
-    kernels.weigh_columns(columns.offsets, columns.rows, columns.values, weights, most, *arrays)
+    kernels.weigh_columns(columns.offsets, columns.rows, columns.values, _before(weights), most, *arrays)
     return _parted(*arrays)
+
+
+def _before(weights: np.ndarray | None) -> np.ndarray:
+    """int64: what all rows before each one weigh, and what all weigh; of no weights, nothing."""
+    return np.empty(0, np.int64) if weights is None else np.concatenate([np.zeros(1, np.int64), np.cumsum(weights)])
 
 
 def _room(lengths: np.ndarray, most: int) -> tuple[np.ndarray, ...]:

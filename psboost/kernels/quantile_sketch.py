@@ -10,12 +10,13 @@ entries, a level higher.
     level 2                   +-> 1 3 7 9           (of 16 rows)
 
 A summary is values, float32, ascending, and their masses, int64 (n, 3): WEIGHT, BEFORE and AFTER of each (data.weighted).
+Where what is not stored is 0, zeros take their turn in the order of the rows, those of rows side by side together.
 """
 
 import numpy as np
 
 from psboost.kernels.binning import pick_even
-from psboost.kernels.compile import IN, IN2, OUT, OUT2, float32, float64, inline, int32, int64, kernel, uint64, void
+from psboost.kernels.compile import IN, IN2, OUT, OUT2, float32, float64, inline, int32, int64, kernel, uint32, uint64, void
 from psboost.kernels.sorted_columns import are_of_one_value, bits_of, longest_of, pair_of, row_of, sort_pairs
 
 WEIGHT, BEFORE, AFTER = range(3)
@@ -98,41 +99,53 @@ def combine(values, masses, n, other_values, other_masses, n_other, to_values, t
 
 
 @inline
-def _weight_of(i, rows, weights):
-    """What entry i weighs: 1 if there are no weights."""
-    return weights[rows[i]] if len(weights) > 0 else int64(1)
+def _weight_of(first, end, before):
+    """What rows first .. end weigh: 1 each if there are no weights."""
+    return before[end] - before[first] if len(before) > 0 else int64(end) - int64(first)
 
 
 @inline
-def _count_numbers(begin, end, rows, values, weights):
+def _count_numbers(begin, end, rows, values, before):
     """How many entries are numbers, and what the others weigh."""
     n_numbers, of_nan = int64(0), int64(0)
     for i in range(begin, end):
         n_numbers += int64(not np.isnan(values[i]))
     if n_numbers < end - begin:
         for i in range(begin, end):
-            of_nan += _weight_of(i, rows, weights) if np.isnan(values[i]) else int64(0)
+            of_nan += _weight_of(rows[i], rows[i] + 1, before) if np.isnan(values[i]) else int64(0)
     return n_numbers, of_nan
 
 
 @inline
-def _fill_queue(at, end, rows, values, weights, size, pairs, waiting):
-    """Puts values, from entry `at` on, in a queue of that size: `pairs` of value and place (pair_of), and in `waiting` what
-    they weigh. Equal ones side by side are one. Returns the entry to go on with, and how many wait."""
-    bits, n_waiting, last = values.view(np.uint32), _0, uint64(at)
-    for i in range(uint64(at), uint64(end)):
-        weight = _weight_of(i, rows, weights)
-        if weight == 0 or np.isnan(values[i]):
-            continue
-        if n_waiting > _0 and values[i] == values[last]:
-            waiting[n_waiting - _1] += weight
-        elif n_waiting == uint64(size):
-            return int64(i), int64(n_waiting)
-        else:
-            pairs[n_waiting], waiting[n_waiting] = pair_of(bits[i], n_waiting), weight
-            n_waiting += _1
-        last = i
-    return end, int64(n_waiting)
+def _is_last(bits, n_waiting, pairs):
+    """Whether the last of those that wait has this value."""
+    return n_waiting > _0 and are_of_one_value(pairs[n_waiting - _1], pair_of(bits, _0))
+
+
+@inline
+def _fill_queue(at, row, end, n_rows, rows, values, before, size, pairs, waiting):
+    """Puts values, from entry `at` and row `row` on, in a queue of that size: `pairs` of value and place (pair_of), and in
+    `waiting` what they weigh. Equal ones side by side are one. Returns the entry and row to go on with, and how many wait.
+
+    n_rows  as sketch_columns takes it
+    """
+    bits, n_waiting, i, zero = values.view(np.uint32), _0, uint64(at), uint32(0)
+    while i < uint64(end) or row < n_rows:
+        stored = int64(rows[i]) if i < uint64(end) else n_rows
+        is_zero = row < stored and row < n_rows
+        value, next_row = (zero, stored) if is_zero else (bits[i], stored + 1)
+        weight = _weight_of(row if is_zero else stored, next_row, before)
+        if weight > 0 and (is_zero or not np.isnan(values[i])):
+            if _is_last(value, n_waiting, pairs):
+                waiting[n_waiting - _1] += weight
+            elif n_waiting == uint64(size):
+                break
+            else:
+                pairs[n_waiting], waiting[n_waiting] = pair_of(value, n_waiting), weight
+                n_waiting += _1
+        i += uint64(not is_zero)
+        row = next_row
+    return int64(i), row, int64(n_waiting)
 
 
 @inline
@@ -164,21 +177,25 @@ def _join(n, limit, level, new_values, new_masses, level_values, level_masses, l
 
 @kernel(
     void(
-        IN[int64], IN[int64], IN[int32], IN[float32], IN[int64], int64, int64, OUT[int64], OUT[float32], OUT2[int64],
+        IN[int64], IN[int64], IN[int32], IN[float32], IN[int64], int64, int64, int64, OUT[int64], OUT[float32], OUT2[int64],
         OUT[int64],
     )
 )  # fmt: skip
-def sketch_columns(starts, ends, rows, values, weights, max_bin, per_bin, offsets, kept_values, kept_masses, missing):
+def sketch_columns(
+    starts, ends, rows, values, before, n_rows, max_bin, per_bin, offsets, kept_values, kept_masses, missing
+):
     """A summary of each column values[starts[f] : ends[f]], of at most max_bin * per_bin entries: an exact one of all values
     if there are no more of them.
 
-    weights  int64 >= 0, of each row; none: 1 each. What only rows of weight 0 hold is left out
+    before   int64, what all rows before each one weigh, and what all weigh; none: 1 each. What only rows of weight 0 hold is
+             left out
+    n_rows   if what is not stored is 0, how many rows there are: a column that has numbers has these zeros too; else 0
     missing  the weight of each column's NaN  # OUT
 
-    Column f's entries are offsets[f] .. offsets[f + 1]. Room for entries: sum(min(length, max_bin * per_bin)).
+    Column f's entries are offsets[f] .. offsets[f + 1]. Room for entries: sum(min(length + 1, max_bin * per_bin)).
     """
     most, written = max_bin * per_bin, int64(0)
-    n_levels, limit = limits(longest_of(starts, ends), max_bin, per_bin)
+    n_levels, limit = limits(max(longest_of(starts, ends), n_rows), max_bin, per_bin)
     size = 2 * limit
     pairs, other, counts = np.empty(size, np.uint64), np.empty(size, np.uint64), np.empty((4, 256), np.int64)
     waiting, ranks, picks = np.empty(size, np.int64), np.empty((2, size), np.int64), np.empty(max(limit, most), np.int64)
@@ -187,14 +204,15 @@ def sketch_columns(starts, ends, rows, values, weights, max_bin, per_bin, offset
     lengths = np.zeros(n_levels + 2, np.int64)  # of levels: between columns, all are empty
     offsets[0] = 0
     for f in range(len(starts)):
-        at, end = starts[f], ends[f]
-        n_numbers, missing[f] = _count_numbers(at, end, rows, values, weights)
-        _, limit = limits(n_numbers, max_bin, per_bin)
+        at, row, end = starts[f], int64(0), ends[f]
+        n_numbers, missing[f] = _count_numbers(at, end, rows, values, before)
+        end_row = n_rows if n_numbers > 0 else int64(0)
+        _, limit = limits(n_numbers + max(int64(0), end_row - (end - at)), max_bin, per_bin)
         while True:
-            at, n_waiting = _fill_queue(at, end, rows, values, weights, 2 * limit, pairs, waiting)
+            at, row, n_waiting = _fill_queue(at, row, end, end_row, rows, values, before, 2 * limit, pairs, waiting)
             pairs, other = sort_pairs(n_waiting, pairs, other, counts)
             n, level = _summarise(pairs, n_waiting, waiting, new_values, new_masses), 1
-            if at == end:
+            if at == end and row >= end_row:
                 break
             while lengths[level] > 0:
                 n = _join(n, limit, level, new_values, new_masses, level_values, level_masses, lengths, ranks, picks)
@@ -216,7 +234,7 @@ _weigh = void(IN[int64], IN[int32], IN[float32], IN[int64], int64, OUT[int64], O
 
 
 @kernel(seldom=[_weigh])
-def weigh_columns(column_offsets, rows, values, weights, most, offsets, kept_values, kept_masses, missing):
+def weigh_columns(column_offsets, rows, values, before, most, offsets, kept_values, kept_masses, missing):
     """A summary of each column that is in order of value, NaN last, of at most `most` entries, picked at once: column f is
     column_offsets[f] .. column_offsets[f + 1]. All else is as in sketch_columns, but that there are weights."""
     longest, written = longest_of(column_offsets[:-1], column_offsets[1:]), int64(0)
@@ -226,8 +244,8 @@ def weigh_columns(column_offsets, rows, values, weights, most, offsets, kept_val
     offsets[0] = 0
     for f in range(len(column_offsets) - 1):
         begin, end = column_offsets[f], column_offsets[f + 1]
-        _, missing[f] = _count_numbers(begin, end, rows, values, weights)
-        _, n_waiting = _fill_queue(begin, end, rows, values, weights, end - begin, pairs, waiting)
+        _, missing[f] = _count_numbers(begin, end, rows, values, before)
+        _, _, n_waiting = _fill_queue(begin, 0, end, 0, rows, values, before, end - begin, pairs, waiting)
         n = _summarise(pairs, n_waiting, waiting, found, masses)
         written += keep_even(found, masses, n, most, ranks, picks, kept_values[written:], kept_masses[written:])
         offsets[f + 1] = written

@@ -189,10 +189,11 @@ class Worker(Role):
 
     def _summarise(self, columns: AnyColumns, weights: np.ndarray | None, features: tuple[int, int]) -> Sketches:
         """The values that features begin .. end have in the training rows."""
-        parameters = self._job.parameters
+        job = self._job
         return Sketches.summarise(
-            columns, *features, self._n_train, max_bin=parameters.max_bin, kind=parameters.sketch, weights=weights
-        )
+            columns, *features, self._n_train, max_bin=job.parameters.max_bin, kind=job.parameters.sketch, weights=weights,
+            zero_as_missing=job.zero_as_missing,
+        )  # fmt: skip
 
     def _cut(self, sketches: Sketches) -> CutPoints:
         job = self._job

@@ -111,7 +111,7 @@ def check_sorted(run, lists):
 def test_weigh_columns(run, lists, weights, most):
     columns = sort_columns(columns_of(lists, 12), 0, len(lists))
     offsets, values, masses, missing = room_for(columns, most)
-    run(columns.offsets, columns.rows, columns.values, np.array(weights), most, offsets, values, masses, missing)
+    run(columns.offsets, columns.rows, columns.values, before_of(weights), most, offsets, values, masses, missing)
     for f, column in enumerate(lists):
         stored = list(enumerate(np.array(column, np.float32).tolist()))
         expected, of_nan = naive.weigh_columns(stored, weights, most)
@@ -123,7 +123,7 @@ def test_weigh_columns(run, lists, weights, most):
 
 def room_for(columns, most):
     """Offsets, values, masses and what is missing, of summaries of these columns."""
-    n, n_columns = int(np.minimum(np.diff(columns.offsets), most).sum()), len(columns.offsets) - 1
+    n, n_columns = int(np.minimum(1 + np.diff(columns.offsets), most).sum()), len(columns.offsets) - 1
     return (
         np.empty(n_columns + 1, np.int64), np.empty(n, np.float32), np.zeros((n, 3), np.int64),
         np.empty(n_columns, np.int64),
@@ -152,16 +152,23 @@ def test_count_columns(run, lists, most):
         assert missing[f] == np.isnan(numbers).sum()
 
 
-def check_sketches(run, columns, weights, max_bin, per_bin):
-    """That sketch_columns makes what XGBoost would."""
+def before_of(weights):
+    """What all rows before each one weigh, and what all weigh."""
+    return np.empty(0, np.int64) if weights is None else np.cumsum([0, *weights])
+
+
+def check_sketches(run, columns, weights, max_bin, per_bin, with_zeros=False):
+    """That sketch_columns makes what XGBoost would, of rows that are stored, or of all: what is not stored is 0."""
     offsets, values, masses, missing = room_for(columns, max_bin * per_bin)
-    starts, ends = columns.offsets[:-1], columns.offsets[1:]
-    held = columns.rows, columns.values, np.empty(0, np.int64) if weights is None else np.array(weights)
+    starts, ends, n_rows = columns.offsets[:-1], columns.offsets[1:], columns.n_rows if with_zeros else 0
+    held = columns.rows, columns.values, before_of(weights), n_rows
     run(starts, ends, *held, max_bin, per_bin, offsets, values, masses, missing)
     if weights is None:
         weights = [1] * columns.n_rows
     for f, (start, end) in enumerate(zip(starts, ends, strict=True)):
         stored = list(zip(columns.rows[start:end].tolist(), columns.values[start:end].tolist(), strict=True))
+        if with_zeros and not np.isnan(columns.values[start:end]).all():
+            stored = list({**dict.fromkeys(range(columns.n_rows), 0.0), **dict(stored)}.items())
         expected, of_nan = xgboosts.sketch(stored, weights, max_bin, per_bin)
         assert entries_of(Summaries(np.arange(len(starts)), offsets, values, masses), f) == expected
         assert missing[f] == of_nan
@@ -174,10 +181,20 @@ SKETCHES = [kernels.sketch_columns, as_python(kernels).sketch_columns]
 @settings(deadline=None)
 @given(
     lists=COLUMNS, weights=st.none() | st.lists(WEIGHTS, min_size=12, max_size=12), max_bin=st.integers(2, 3),
-    per_bin=st.integers(1, 2),
+    per_bin=st.integers(1, 2), kept=st.none() | st.lists(st.booleans(), min_size=12, max_size=12),
 )  # fmt: skip
-def test_sketch_columns(run, lists, weights, max_bin, per_bin):
-    check_sketches(run, columns_of(lists, 12), weights, max_bin, per_bin)
+def test_sketch_columns(run, lists, weights, max_bin, per_bin, kept):
+    columns = columns_of(lists, 12)
+    if kept is not None:
+        columns = some_rows_of(columns, np.array(kept))
+    check_sketches(run, columns, weights, max_bin, per_bin, with_zeros=kept is not None)
+
+
+def some_rows_of(columns, kept):
+    """The entries of some rows alone."""
+    are_kept = kept[columns.rows]
+    offsets = np.concatenate([[0], np.cumsum(are_kept)])[columns.offsets]
+    return Columns(columns.n_rows, columns.n_features, offsets, columns.rows[are_kept], columns.values[are_kept])
 
 
 @pytest.mark.parametrize("run", SKETCHES)
@@ -194,7 +211,10 @@ def test_sketch_long_columns(run, weighted, values):
         "nan": np.where(rng.random(n) < 0.5, np.nan, rng.standard_normal(n)),
     }[values].astype(np.float32)
     weights = rng.choice([0, 1, 5, 10**12], n).tolist() if weighted else None
-    check_sketches(run, columns_of([column, column[:100], column[:-1]], n), weights, 4, 4)
+    columns = columns_of([column, column[:100], column[:-1]], n)
+    check_sketches(run, columns, weights, 4, 4)
+    for stored in (0.2, 0.99):
+        check_sketches(run, some_rows_of(columns, rng.random(n) < stored), weights, 4, 4, with_zeros=True)
 
 
 @pytest.mark.parametrize("run", [kernels.prune, as_python(kernels).prune])
@@ -326,6 +346,28 @@ def test_no_weights_are_ones(n_count_rows):
     ones = Sketches.summarise(columns, 0, len(table), n_count_rows, weights=np.ones(n_count_rows, np.int64), **arguments)
     assert plain.summaries.features.tolist() == [0, 2, 3, 7]
     assert all(np.array_equal(a, b) for a, b in zip(plain.to_arrays(), ones.to_arrays(), strict=True))
+
+
+@pytest.mark.parametrize("zero_as_missing", [True, False])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_rows_that_do_not_count_change_nothing(zero_as_missing, weighted):
+    """Those of evaluation sets, which stand behind the others."""
+    rng, n, n_count_rows = np.random.default_rng(8), 4000, 1100
+    table = np.where(rng.random((n, 3)) < 0.2, 0, rng.standard_normal((n, 3))).astype(np.float32)
+    arguments = {
+        "max_bin": 4, "kind": "weighted", "zero_as_missing": zero_as_missing,
+        "weights": rng.integers(0, 9, n_count_rows) if weighted else None,
+    }  # fmt: skip
+    of_all, alone = (
+        Sketches.summarise(dense_columns(table[:n_rows]), 0, 3, n_count_rows, **arguments) for n_rows in (n, n_count_rows)
+    )
+    assert len(alone.summaries.features) == 3 and same(of_all, alone)
+
+
+def dense_columns(table):
+    features, rows = np.nonzero(table.T)
+    offsets = np.cumsum([0, *np.count_nonzero(table, axis=0)])
+    return Columns(len(table), table.shape[1], offsets, rows.astype(np.int32), table.T[features, rows])
 
 
 @given(
