@@ -59,10 +59,19 @@ def collapse_runs(offsets, places, counts, values, out_offsets, out_counts):
 
 
 @inline
-def _target_rank(k, n, first, spread):
+def _fit_float32(least, greatest, n):
+    """Whether float32 holds all ranks, which may be of weights in steps that are a power of two."""
+    bits = int64(0)
+    for i in range(uint64(n)):
+        bits |= least[i] | greatest[i]
+    return least[uint64(n) - _1] < 16777216 * (bits & -bits)
+
+
+@inline
+def _target_rank(k, n, first, spread, fit):
     """Twice the rank of the k-th of n even steps, rounded to float32 as XGBoost does, as long as ranks fit; and rounded down
     to an integer, as integers are all that it is compared with."""
-    if first + spread < 16777216:
+    if fit:
         return int64(float32(2) * (float32(float32(float32(k) * float32(spread)) / float32(n)) + float32(first)))
     return int64(2.0 * (k * float64(spread) / n + first))
 
@@ -87,10 +96,11 @@ def pick_even(least, greatest, weights, n, n_picks, picks):
     """
     end = uint64(n) - _1
     first_rank, spread = greatest[0], least[end] - greatest[0]
+    fit = _fit_float32(least, greatest, n)
     picks[0] = 0
     n_picked, at, last = _1, _1, _0
     for k in range(1, n_picks - 1):
-        target = _target_rank(k, n_picks - 1, first_rank, spread)
+        target = _target_rank(k, n_picks - 1, first_rank, spread, fit)
         while at < end and target >= least[at + _1] + greatest[at + _1]:
             at += _1
         if at == end:

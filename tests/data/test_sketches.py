@@ -205,9 +205,9 @@ def test_exact_cut_points_are_xgboosts(zero_as_missing, n_rows):
         assert own[:-1] == theirs[:-1].tolist()  # the last is above the greatest, ours above every value
 
 
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("step", [None, 1, 2.0**-12], ids=["not weighted", "weighted", "weighted in steps"])
 @pytest.mark.parametrize("zeros", [0, 0.02, 0.7])
-def test_cut_points_of_many_values_are_xgboosts(weighted, zeros):
+def test_cut_points_of_many_values_are_xgboosts(step, zeros):
     """Of more values than are held exactly, in the order of their rows: by XGBoost's own sketch, level by level."""
     xgboost = pytest.importorskip("xgboost")
     if tuple(map(int, xgboost.__version__.split(".")[:2])) >= (3, 3):
@@ -218,11 +218,12 @@ def test_cut_points_of_many_values_are_xgboosts(weighted, zeros):
     table[:, 1] = np.repeat(table[: n_rows // 5, 1], 5)  # side by side they are one
     table[:, 2] = np.sort(table[:, 2])
     table[rng.random(n_rows) < 0.4, 3] = np.nan
-    weights = rng.integers(0, 4, n_rows) if weighted else None
+    weights = None if step is None else rng.integers(0, 4, n_rows)
+    in_steps = None if step is None else (weights / step).astype(np.int64)
     data = xgboost.QuantileDMatrix(table, np.zeros(n_rows), max_bin=16, nthread=1, weight=weights)
     offsets, cuts = data.get_quantile_cut()
     rules = {"max_bin": 16, "zero_as_missing": False}
-    sketches = Sketches.summarise(columns_of(table), 0, 4, n_rows, kind="weighted", weights=weights, **rules)
+    sketches = Sketches.summarise(columns_of(table), 0, 4, n_rows, kind="weighted", weights=in_steps, **rules)
     points = sketches.cut_points(**rules)
     for f, (begin, end) in enumerate(pairwise(points.offsets.tolist())):
         assert points.cuts[begin : end - 1].tolist() == cuts[int(offsets[f]) + 1 : int(offsets[f + 1]) - 1].tolist()
