@@ -56,7 +56,7 @@ class Sketches:
     ) -> "Sketches":
         """What rows [0, n_count_rows) hold of features [begin, end), which are numbered from 0 here.
 
-        weights          kind "weighted": int64 >= 0 (n_count_rows), of each row; None: 1
+        weights          int64 >= 0 (n_count_rows), of each row, which other kinds than "weighted" do not heed; None: 1
         zero_as_missing  False: a summary of kind "weighted" has the zeros that are not stored, too, as XGBoost's would; but
                          not of SortedColumns
         """
@@ -66,7 +66,9 @@ class Sketches:
             raise ParameterError(f"max_bin is {max_bin}: use at least 2")
         n_count_rows = min(n_count_rows, columns.n_rows)
         n_zero_rows = 0 if zeros.unstored_is_missing(zero_as_missing) else n_count_rows
-        if weights is None and kind == "weighted" and isinstance(columns, SortedColumns):
+        if kind != "weighted":
+            weights = None
+        elif weights is None and isinstance(columns, SortedColumns):
             weights = np.ones(n_count_rows, np.int64)
         parts = []
         for group in columns.groups(begin, end):

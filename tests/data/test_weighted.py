@@ -348,6 +348,16 @@ def test_no_weights_are_ones(n_count_rows):
     assert all(np.array_equal(a, b) for a, b in zip(plain.to_arrays(), ones.to_arrays(), strict=True))
 
 
+@pytest.mark.parametrize("kind", ["exact", "kll"])
+def test_other_kinds_do_not_heed_weights(kind):
+    columns = columns_of([np.arange(200, dtype=np.float32).tolist()], 200)
+    plain, weighted = (
+        Sketches.summarise(columns, 0, 1, 200, max_bin=16, kind=kind, weights=weights)
+        for weights in (None, np.arange(200))
+    )
+    assert weighted.weight == 200 and same(plain, weighted)
+
+
 @pytest.mark.parametrize("zero_as_missing", [True, False])
 @pytest.mark.parametrize("weighted", [True, False])
 def test_rows_that_do_not_count_change_nothing(zero_as_missing, weighted):
