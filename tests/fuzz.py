@@ -55,6 +55,8 @@ def make_problem(rng):
     }  # fmt: skip
     if rng.random() < 0.3:
         params["grad_bits"] = int(rng.choice([4, 8, 16, 32]))
+    if rng.random() < 0.4:
+        params["zero_as_missing"] = [True, False, "unstored"][rng.integers(3)]
     few_values = kind in ("ones", "few")
     if sketch == "weighted" and few_values and rng.random() < 0.5:
         params["sketch_every"] = int(rng.choice([1, 2]))
