@@ -65,7 +65,7 @@ class Sketches:
         if max_bin < 2:
             raise ParameterError(f"max_bin is {max_bin}: use at least 2")
         n_count_rows = min(n_count_rows, columns.n_rows)
-        n_zero_rows = 0 if zeros.unstored_is_missing(zero_as_missing) else n_count_rows
+        with_zeros = not zeros.unstored_is_missing(zero_as_missing)
         if kind != "weighted":
             weights = None
         elif weights is None and isinstance(columns, SortedColumns):
@@ -74,10 +74,10 @@ class Sketches:
         for group in columns.groups(begin, end):
             part = columns.part(*group)
             if weights is not None:
-                parts.append(Sketches._weigh(part, n_count_rows, n_zero_rows, weights, max_bin))
+                parts.append(Sketches._weigh(part, n_count_rows, with_zeros, weights, max_bin))
             else:
                 is_copy = not isinstance(columns, Columns)
-                parts.append(Sketches._count(part, n_count_rows, n_zero_rows, max_bin, kind, is_copy))
+                parts.append(Sketches._count(part, n_count_rows, with_zeros, max_bin, kind, is_copy))
         if len(parts) == 1:
             return parts[0]
         first_features = np.cumsum([0, *(part.n_features for part in parts)]).tolist()
@@ -92,26 +92,26 @@ class Sketches:
         )
 
     @staticmethod
-    def _weigh(columns: Columns, n_count_rows: int, n_zero_rows: int, weights: np.ndarray, max_bin: int) -> "Sketches":
+    def _weigh(columns: Columns, n_count_rows: int, with_zeros: bool, weights: np.ndarray, max_bin: int) -> "Sketches":
         if isinstance(columns, SortedColumns):
             of_rows = np.zeros(columns.n_rows, np.int64)
             of_rows[:n_count_rows] = weights
             runs, missing, summaries = weigh(columns, of_rows, most_entries(max_bin))
         else:
-            starts, ends = columns.offsets[:-1], _ends(columns, n_count_rows)
-            runs, missing, summaries = sketch(columns, starts, ends, n_zero_rows, weights, max_bin, ENTRIES_PER_BIN)
+            starts, ends, n_rows = columns.offsets[:-1], _ends(columns, n_count_rows), n_count_rows * with_zeros
+            runs, missing, summaries = sketch(columns, starts, ends, n_rows, weights, max_bin, ENTRIES_PER_BIN)
         return Sketches(max_bin, "weighted", int(weights.sum()), runs, missing, summaries=summaries)
 
     @staticmethod
     def _count(
-        columns: Columns, n_count_rows: int, n_zero_rows: int, max_bin: int, kind: str, in_place: bool
+        columns: Columns, n_count_rows: int, with_zeros: bool, max_bin: int, kind: str, in_place: bool
     ) -> "Sketches":
         """What rows that weigh 1 each hold; only features of many values are put in order, `in_place` or elsewhere."""
         starts, ends = columns.offsets[:-1], _ends(columns, n_count_rows)
         lengths = ends - starts
         if columns.value is not None:
             return Sketches(max_bin, kind, n_count_rows, Runs.of_one(columns.value, lengths), np.zeros_like(lengths))
-        few = most_entries(max_bin) - (n_zero_rows > 0) if kind == "weighted" else most_runs(max_bin)
+        few = most_entries(max_bin) - with_zeros if kind == "weighted" else most_runs(max_bin)  # 0 is one more
         room = int(np.minimum(lengths, few).sum())  # most of it is never touched
         values, counts = np.empty(room, np.float32), np.empty(room, np.int64)
         offsets = np.empty(columns.n_features + 1, np.int64)
@@ -125,7 +125,8 @@ class Sketches:
         if len(many) == 0:
             return sketches
         if kind == "weighted":
-            runs, _, summaries = sketch(columns, starts[many], ends[many], n_zero_rows, None, max_bin, ENTRIES_PER_BIN)
+            n_rows = n_count_rows * with_zeros
+            runs, _, summaries = sketch(columns, starts[many], ends[many], n_rows, None, max_bin, ENTRIES_PER_BIN)
             summaries = replace(summaries, features=many[summaries.features].astype(np.int32))
             return replace(sketches, runs=sketches._with(runs, many), summaries=summaries)
         held = [columns.values[start:end] for start, end in zip(starts[many], ends[many], strict=True)]

@@ -60,11 +60,11 @@ def collapse_runs(offsets, places, counts, values, out_offsets, out_counts):
 
 @inline
 def _fit_float32(least, greatest, n):
-    """Whether float32 holds all ranks, which may be of weights in steps that are a power of two."""
+    """Whether float32 holds the ranks, which are multiples of a power of two if weights are in steps."""
     bits = int64(0)
     for i in range(uint64(n)):
         bits |= least[i] | greatest[i]
-    return least[uint64(n) - _1] < 16777216 * (bits & -bits)
+    return least[uint64(n) - _1] // (bits & -bits) < 16777216
 
 
 @inline

@@ -59,7 +59,7 @@ def is_free(table, slot):
 
 
 @inline
-def known(table, slot):
+def known_of(table, slot):
     """What is known of the column of a slot."""
     return int64(uint64(table[slot]) & _LOW if _words(table) == _1 else uint64(table[slot + _1]))
 
@@ -114,7 +114,7 @@ def count_columns(columns, values, keep_zeros, keep_nan, begin, n_keys, counts, 
             counts[uint64(column)] += uint32(1)
             continue
         slot = slot_of(table, column)
-        n = known(table, slot)
+        n = known_of(table, slot)
         if is_free(table, slot):
             if 2 * (n_keys + 1) * int64(_words(table)) > len(table):
                 return int64(k), n_keys
@@ -136,7 +136,7 @@ def fill_hash(slots, table):
             prefetch(table, _home(table, _column(slots, later)))
         if not is_free(slots, k):
             column = _column(slots, k)
-            _put(table, slot_of(table, column), column, known(slots, k))
+            _put(table, slot_of(table, column), column, known_of(slots, k))
 
 
 @kernel_for(INDICES.values(), signature=lambda index: void(IN[index], IN[int32], OUT[int32]))
@@ -154,7 +154,7 @@ def locate_by_hash(columns, table, out):
         if k + _AHEAD < n:
             prefetch(table, _home(table, columns[k + _AHEAD]))
         slot = slot_of(table, columns[k])
-        out[k] = known(table, slot) if not is_free(table, slot) else -1
+        out[k] = known_of(table, slot) if not is_free(table, slot) else -1
 
 
 @inline

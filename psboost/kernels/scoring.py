@@ -19,7 +19,7 @@ Hot indices are uint64: numba checks a signed one for being negative.
 import numba
 import numpy as np
 
-from psboost.kernels.column_tables import FILTERED, LOOKUP, filter_columns, is_free, known, slot_of
+from psboost.kernels.column_tables import FILTERED, LOOKUP, filter_columns, is_free, known_of, slot_of
 from psboost.kernels.compile import (
     IN,
     OUT,
@@ -188,7 +188,7 @@ def add_scores(
                     else:
                         i = uint64(first + found[k])
                         slot = slot_of(table, columns[i])
-                        feature = uint64(known(table, slot)) if not is_free(table, slot) else nowhere
+                        feature = uint64(known_of(table, slot)) if not is_free(table, slot) else nowhere
                     value = values[i]
                     feature = nowhere if skip_zeros & (value == float32(0)) else feature
                     n = uint64(n_stored[feature])

@@ -3,7 +3,7 @@
 import numba
 import numpy as np
 
-from psboost.kernels.column_tables import FILTERED, LOOKUP, filter_columns, is_free, known, slot_of
+from psboost.kernels.column_tables import FILTERED, LOOKUP, filter_columns, is_free, known_of, slot_of
 from psboost.kernels.compile import IN, OUT, boolean, float32, inline, int32, int64, kernel, types, uint64, void
 
 # A step of a walk. The right child is left + 1, feature is 2 * position + default_left. A leaf's threshold is
@@ -43,7 +43,7 @@ def lay_out(
                 i = uint64(first + found[k])
                 slot = slot_of(table, columns[i])
                 if not is_free(table, slot) and not (skip_zeros and values[i] == float32(0)):
-                    cells[uint64((row - begin) * n_features + known(table, slot))] = values[i]
+                    cells[uint64((row - begin) * n_features + known_of(table, slot))] = values[i]
 
 
 @kernel(void(IN[float32], int64, _STEPS, IN[int64], IN[int64], OUT[float32]))

@@ -22,7 +22,7 @@ def set_prune(entries, most):
     """In float32 as there, but where it does not hold the ranks."""
     if len(entries) <= most:
         return entries
-    unit = math.gcd(*(rank for rmin, rmax, _, _ in entries for rank in (rmin, rmax)), 2**62)  # of weights in steps
+    unit = math.gcd(2**62, *(rank for rmin, rmax, _, _ in entries for rank in (rmin, rmax)))  # a power of two
     f = np.float32 if entries[-1][0] < 2**24 * unit else float
     begin, spread, n, end = f(entries[0][1]), f(entries[-1][0] - entries[0][1]), most - 1, len(entries) - 1
     kept, i, last = [entries[0]], 1, 0
