@@ -111,6 +111,9 @@ def _consider(grad, hess, feature, bin_, default_left, parent_score, ids, node_s
 def _choose(node, pairs, i, bin_offsets, default_bins, parent_score, ids, node_sums, in_steps, rule, best, best_gain):
     """Keeps the best split by the node's feature i, if it is better; bins in order, missing right first.
 
+    Of bins at which the same rows go left, a split is at the first, or where missing goes left at the last: thresholds are
+    XGBoost's, which goes through bins upwards in the one case and downwards in the other.
+
     in_steps  reg_alpha, reg_lambda, and what a score is in whole steps
     """
     alpha, reg_lambda, score_step = in_steps
@@ -134,6 +137,9 @@ def _choose(node, pairs, i, bin_offsets, default_bins, parent_score, ids, node_s
         for default_left in range(1 + int64(missing_hess > 0)):
             left_grad, left_hess = grad + default_left * missing_grad, hess + default_left * missing_hess
             if _may_win(left_grad, left_hess, node_sums, alpha, reg_lambda, bound):
+                if default_left:
+                    next_bin = int64(node.bins[k]) if k < end else (zero_bin if zeros_due else bin_ + 1)
+                    bin_ = (min(next_bin, zero_bin) if zeros_due else next_bin) - 1
                 _consider(
                     left_grad, left_hess, feature, bin_ - first_bin, default_left, parent_score, ids, node_sums, rule, best,
                     best_gain,

@@ -5,6 +5,7 @@ NaN is the bin `nan_bin` of the feature, where zeros are values.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True)
@@ -45,15 +46,16 @@ def find_split(rows, values, features, rule):
     """The best (gain, feature, bin, default_left, left sums), or None, over all splits of all features.
 
     features  {feature: (zero_bin or None, nan_bin or None)}, named by the user's numbers
-    A split's bin is one that some row of the node with a hess is in; of equally good splits the one of the
-    lower feature, then of the lower bin, then with missing values on the right.
+    Of equally good splits the one of the lower feature, then of the lower bin, then with missing values on the right. Of
+    bins at which the same rows with a hess go left, its is the lowest; with missing values on the left, the highest.
     """
     everyone = range(len(rows))
     total = sums_of(everyone, values)
     best = None
     for feature, (zero_bin, nan_bin) in sorted(features.items()):
         held = {row.get(feature, zero_bin) for i, row in enumerate(rows) if values[i][1] > 0}
-        for bin_ in sorted(held - {None, nan_bin}):
+        bins = sorted(held - {None, nan_bin})
+        for bin_, next_bin in pairwise([*bins, None]):
             for default_left in (0, 1):
                 side = [
                     i for i in everyone if goes_left(rows[i], feature, bin_, default_left, zero_bin, nan_bin)
@@ -67,7 +69,8 @@ def find_split(rows, values, features, rule):
                     - score(float(total[0]), float(total[1]), rule)
                 )
                 if gain > (rule.min_gain if best is None else best[0]):
-                    best = gain, feature, bin_, default_left, (grad, hess)
+                    highest = bin_ if next_bin is None else next_bin - 1
+                    best = gain, feature, highest if default_left else bin_, default_left, (grad, hess)
     return best
 
 
