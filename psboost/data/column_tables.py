@@ -11,7 +11,7 @@ PIECE_COLUMNS = 1 << 16  # as many are put into a hash table at a time
 NARROW, WIDE = np.dtype(np.uint64), np.dtype(np.int64)  # slots of hash tables (kernels.column_tables)
 NARROW_COLUMNS = 1 << 32  # columns below fit into narrow slots
 _GROWTH = 4  # a full hash table is moved into one so many times as large
-_FREE, _KNOWN_BITS, _KNOWN = (np.uint64(k) for k in (2**64 - 1, 32, 2**32 - 1))  # of narrow slots
+_KNOWN_BITS, _KNOWN = np.uint64(32), np.uint64(2**32 - 1)  # of narrow slots
 
 
 class ColumnLookup:
@@ -90,7 +90,7 @@ def _empty_hash(most: int, slots: np.dtype) -> np.ndarray:
     """An empty hash table with room for `most` columns, or some more."""
     n_slots = 1 << (2 * max(most, 8) - 1).bit_length()
     if slots == NARROW:
-        return np.full(n_slots, _FREE)
+        return np.full(n_slots, kernels.FREE)
     table = np.zeros((n_slots, 2), WIDE)
     table[:, 0] = -1
     return table.reshape(-1)
@@ -99,7 +99,7 @@ def _empty_hash(most: int, slots: np.dtype) -> np.ndarray:
 def _sorted_slots(table: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(columns, what is known of them), int64, of a hash table, columns ascending."""
     if table.dtype == NARROW:
-        taken = table[table != _FREE]
+        taken = table[table != kernels.FREE]
         taken.sort()
         return (taken >> _KNOWN_BITS).astype(np.int64), (taken & _KNOWN).astype(np.int64)
     taken = np.flatnonzero(table[::2] != -1)

@@ -15,7 +15,7 @@ from psboost.data import zeros
 from psboost.data.columns import GROUP_CELLS, MAX_INT32, AnyColumns, Columns, SortedColumns
 from psboost.data.cut_points import CutPoints
 from psboost.data.runs import UINTS, Runs, ascends_in, count_runs, narrow, require, total, values_ascend
-from psboost.data.weighted import Summaries, sketch, weigh
+from psboost.data.weighted import Summaries, sketch, weigh, weights_before
 from psboost.errors import DataError, ParameterError, ProtocolError
 from psboost.kernels import binning as kernels
 from psboost.kernels.columns import find_runs, prefix_ends
@@ -66,15 +66,14 @@ class Sketches:
             raise ParameterError(f"max_bin is {max_bin}: use at least 2")
         n_count_rows = min(n_count_rows, columns.n_rows)
         with_zeros = not zeros.unstored_is_missing(zero_as_missing)
-        if kind != "weighted":
-            weights = None
-        elif weights is None and isinstance(columns, SortedColumns):
-            weights = np.ones(n_count_rows, np.int64)
+        before = None
+        if kind == "weighted" and (weights is not None or isinstance(columns, SortedColumns)):
+            before = weights_before(np.ones(n_count_rows, np.int64) if weights is None else weights, columns.n_rows)
         parts = []
         for group in columns.groups(begin, end):
             part = columns.part(*group)
-            if weights is not None:
-                parts.append(Sketches._weigh(part, n_count_rows, with_zeros, weights, max_bin))
+            if before is not None:
+                parts.append(Sketches._weigh(part, n_count_rows, with_zeros, before, max_bin))
             else:
                 is_copy = not isinstance(columns, Columns)
                 parts.append(Sketches._count(part, n_count_rows, with_zeros, max_bin, kind, is_copy))
@@ -84,7 +83,7 @@ class Sketches:
         return Sketches(
             max_bin,
             kind,
-            n_count_rows if weights is None else int(weights.sum()),
+            n_count_rows if before is None else int(before[-1]),
             Runs.join([part.runs for part in parts]),
             np.concatenate([np.empty(0, np.int64), *(part.n_missing for part in parts)]),
             {at + f: kll for at, part in zip(first_features, parts, strict=False) for f, kll in part.klls.items()},
@@ -92,15 +91,13 @@ class Sketches:
         )
 
     @staticmethod
-    def _weigh(columns: Columns, n_count_rows: int, with_zeros: bool, weights: np.ndarray, max_bin: int) -> "Sketches":
+    def _weigh(columns: Columns, n_count_rows: int, with_zeros: bool, before: np.ndarray, max_bin: int) -> "Sketches":
         if isinstance(columns, SortedColumns):
-            of_rows = np.zeros(columns.n_rows, np.int64)
-            of_rows[:n_count_rows] = weights
-            runs, missing, summaries = weigh(columns, of_rows, most_entries(max_bin))
+            runs, missing, summaries = weigh(columns, before, most_entries(max_bin))
         else:
             starts, ends, n_rows = columns.offsets[:-1], _ends(columns, n_count_rows), n_count_rows * with_zeros
-            runs, missing, summaries = sketch(columns, starts, ends, n_rows, weights, max_bin, ENTRIES_PER_BIN)
-        return Sketches(max_bin, "weighted", int(weights.sum()), runs, missing, summaries=summaries)
+            runs, missing, summaries = sketch(columns, starts, ends, n_rows, before, max_bin, ENTRIES_PER_BIN)
+        return Sketches(max_bin, "weighted", int(before[-1]), runs, missing, summaries=summaries)
 
     @staticmethod
     def _count(

@@ -155,33 +155,38 @@ def _entries_of(which: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray, np.
     return np.repeat(are_wanted, lengths), np.concatenate([[0], np.cumsum(lengths[which])]).astype(np.int64)
 
 
+def weights_before(weights: np.ndarray, n_rows: int) -> np.ndarray:
+    """int64 (n_rows + 1): what all rows before each one weigh, and what all weigh; `weights` (int64 >= 0) are those of the
+    first rows, the others weigh nothing."""
+    before, n = np.zeros(n_rows + 1, np.int64), len(weights)
+    np.cumsum(weights, out=before[1 : n + 1])
+    before[n + 1 :] = before[n]
+    return before
+
+
 def sketch(
-    columns: Columns, starts: np.ndarray, ends: np.ndarray, n_rows: int, weights: np.ndarray | None, max_bin: int,
+    columns: Columns, starts: np.ndarray, ends: np.ndarray, n_rows: int, before: np.ndarray | None, max_bin: int,
     per_bin: int,
 ) -> tuple[Runs, np.ndarray, Summaries]:
     """Exact runs of columns of at most max_bin * per_bin values, the weight of each one's NaN, summaries of the others: as
     XGBoost makes them of the entries starts[f] .. ends[f] of each, in the order of their rows (kernels.quantile_sketch).
 
     n_rows   if what these rows do not store is 0, how many there are: columns that have numbers have these zeros too; else 0
-    weights  int64 >= 0 (n_rows); None: 1 each. What only rows of weight 0 hold is left out
+    before   weights_before of these rows; None: they weigh 1 each. What only rows of weight 0 hold is left out
     """
     arrays = _room(ends - starts + 1, max_bin * per_bin)
     values = np.ascontiguousarray(columns.values)  # of one-hot data, a single one is held
-    kernels.sketch_columns(starts, ends, columns.rows, values, _before(weights), n_rows, max_bin, per_bin, *arrays)
+    before = np.empty(0, np.int64) if before is None else before
+    kernels.sketch_columns(starts, ends, columns.rows, values, before, n_rows, max_bin, per_bin, *arrays)
     return _parted(*arrays)
 
 
-def weigh(columns: SortedColumns, weights: np.ndarray, most: int) -> tuple[Runs, np.ndarray, Summaries]:
+def weigh(columns: SortedColumns, before: np.ndarray, most: int) -> tuple[Runs, np.ndarray, Summaries]:
     """Exact runs of the features of at most `most` values, the weight of each one's NaN, summaries of the others, from which
-    so many are picked at once; `weights` as `sketch` takes them."""
+    so many are picked at once; `before` as `sketch` takes it."""
     arrays = _room(np.diff(columns.offsets), most)
-    kernels.weigh_columns(columns.offsets, columns.rows, columns.values, _before(weights), most, *arrays)
+    kernels.weigh_columns(columns.offsets, columns.rows, columns.values, before, most, *arrays)
     return _parted(*arrays)
-
-
-def _before(weights: np.ndarray | None) -> np.ndarray:
-    """int64: what all rows before each one weigh, and what all weigh; of no weights, nothing."""
-    return np.empty(0, np.int64) if weights is None else np.concatenate([np.zeros(1, np.int64), np.cumsum(weights)])
 
 
 def _room(lengths: np.ndarray, most: int) -> tuple[np.ndarray, ...]:

@@ -77,7 +77,7 @@ def _target_rank(k, n, first, spread, fit):
 
 
 @inline
-def exact_ranks(weights, begin, end, least, greatest):
+def _exact_ranks(weights, begin, end, least, greatest):
     """The ranks of runs that leave nothing out: the weight of lesser values, and that of values up to each."""
     below = int64(0)
     for i in range(end - begin):
@@ -133,7 +133,7 @@ def choose_cuts(offsets, values, counts, max_bin, cut_offsets, cuts):
         begin, end = offsets[f], offsets[f + 1]
         n_picked = end - begin
         if n_picked > max_bin + 1:
-            exact_ranks(counts, begin, end, least, greatest)
+            _exact_ranks(counts, begin, end, least, greatest)
             n_picked = pick_even(least, greatest, counts[begin:end], n_picked, max_bin + 1, picks)
         else:
             for i in range(n_picked):

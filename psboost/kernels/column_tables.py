@@ -33,7 +33,8 @@ MIX = 0x9E3779B97F4A7C15  # bit `column * MIX >> shift` of the set is 1 for the 
 LOOKUP = (IN[uint64], int64, IN[int64])  # that set: members, shift; a hash table of them
 _AHEAD = uint64(64)  # so many columns ahead, where one of them is counted or found is asked for
 SLOTS = {"": uint64, "seldom": int64}  # narrow and wide
-_MIX, _0, _1, _6, _32, _63, _LOW, _FREE = (uint64(k) for k in (MIX, 0, 1, 6, 32, 63, 2**32 - 1, 2**64 - 1))
+FREE = uint64(2**64 - 1)  # what is in a free slot, or in its first word
+_MIX, _0, _1, _6, _32, _63, _LOW = (uint64(k) for k in (MIX, 0, 1, 6, 32, 63, 2**32 - 1))
 
 
 def _words(table):
@@ -55,7 +56,7 @@ def _column(table, slot):
 
 @inline
 def is_free(table, slot):
-    return uint64(table[slot]) == _FREE
+    return uint64(table[slot]) == FREE
 
 
 @inline

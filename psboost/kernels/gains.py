@@ -108,6 +108,13 @@ def _consider(grad, hess, feature, bin_, default_left, parent_score, ids, node_s
 
 
 @inline
+def _next_bin(node, k, end, zero_bin, zeros_due):
+    """The bin of entry k, or that of zeros if they are due and come before it."""
+    bin_ = int64(node.bins[k]) if k < end else zero_bin
+    return min(bin_, zero_bin) if zeros_due else bin_
+
+
+@inline
 def _choose(node, pairs, i, bin_offsets, default_bins, parent_score, ids, node_sums, in_steps, rule, best, best_gain):
     """Keeps the best split by the node's feature i, if it is better; bins in order, missing right first.
 
@@ -123,9 +130,9 @@ def _choose(node, pairs, i, bin_offsets, default_bins, parent_score, ids, node_s
     missing_grad, missing_hess = halves(missing, pairs)
     grad, hess, zeros_due = int64(0), int64(0), zeros_hess > 0
     while k < end or zeros_due:
-        bin_ = int64(node.bins[k]) if k < end else zero_bin
-        if zeros_due and zero_bin <= bin_:
-            zeros_due, bin_ = False, zero_bin
+        bin_ = _next_bin(node, k, end, zero_bin, zeros_due)
+        if zeros_due and zero_bin == bin_:
+            zeros_due = False
             grad += zeros_grad
             hess += zeros_hess
         if k < end and node.bins[k] == bin_:
@@ -137,9 +144,8 @@ def _choose(node, pairs, i, bin_offsets, default_bins, parent_score, ids, node_s
         for default_left in range(1 + int64(missing_hess > 0)):
             left_grad, left_hess = grad + default_left * missing_grad, hess + default_left * missing_hess
             if _may_win(left_grad, left_hess, node_sums, alpha, reg_lambda, bound):
-                if default_left:
-                    next_bin = int64(node.bins[k]) if k < end else (zero_bin if zeros_due else bin_ + 1)
-                    bin_ = (min(next_bin, zero_bin) if zeros_due else next_bin) - 1
+                if default_left:  # then there is a next bin, as no child is without hess
+                    bin_ = _next_bin(node, k, end, zero_bin, zeros_due) - 1
                 _consider(
                     left_grad, left_hess, feature, bin_ - first_bin, default_left, parent_score, ids, node_sums, rule, best,
                     best_gain,

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psboost.data.columns import Columns, sort_columns
+from psboost.data.columns import Columns, DenseColumns, sort_columns
 from psboost.data.runs import Runs, count_runs
 from psboost.data.sketches import ENTRIES_PER_BIN, Sketches, most_entries
-from psboost.data.weighted import Summaries, weigh
+from psboost.data.weighted import Summaries, weigh, weights_before
 from psboost.errors import DataError, ProtocolError
 from psboost.kernels import quantile_sketch as kernels
 from psboost.kernels import sorted_columns
@@ -286,7 +286,7 @@ def test_ranks_of_mean_data(data):
     parts = []
     for part in np.split(np.arange(n), n_parts):
         in_order = sort_columns(columns_of([values[part].tolist()]), 0, 1)
-        parts.append(weigh(in_order, weights[part], most)[2])
+        parts.append(weigh(in_order, weights_before(weights[part], in_order.n_rows), most)[2])
         assert len(parts[-1].values) <= most
     merged = Summaries.merge(parts)
     order, rng = np.argsort(values, kind="stable"), np.random.default_rng(4)
@@ -369,15 +369,10 @@ def test_rows_that_do_not_count_change_nothing(zero_as_missing, weighted):
         "weights": rng.integers(0, 9, n_count_rows) if weighted else None,
     }  # fmt: skip
     of_all, alone = (
-        Sketches.summarise(dense_columns(table[:n_rows]), 0, 3, n_count_rows, **arguments) for n_rows in (n, n_count_rows)
+        Sketches.summarise(DenseColumns(table[:n_rows], np.arange(3), False, True), 0, 3, n_count_rows, **arguments)
+        for n_rows in (n, n_count_rows)
     )
     assert len(alone.summaries.features) == 3 and same(of_all, alone)
-
-
-def dense_columns(table):
-    features, rows = np.nonzero(table.T)
-    offsets = np.cumsum([0, *np.count_nonzero(table, axis=0)])
-    return Columns(len(table), table.shape[1], offsets, rows.astype(np.int32), table.T[features, rows])
 
 
 @given(

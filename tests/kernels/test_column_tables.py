@@ -20,7 +20,7 @@ def some(slots):
 
 
 def empty(n_slots, slots):
-    return np.full(n_slots, np.uint64(2**64 - 1)) if slots == NARROW else np.tile(np.array([-1, 0]), n_slots)
+    return np.full(n_slots, kernels.FREE) if slots == NARROW else np.tile(np.array([-1, 0]), n_slots)
 
 
 def held(table):
