@@ -1,6 +1,7 @@
 """psboost.train from Python: input of every kind, callbacks, reports, evaluation, edge cases and bad input."""
 
 import gc
+import json
 import re
 import weakref
 from pathlib import Path
@@ -871,6 +872,25 @@ def test_trees_are_xgboosts(objective, weighted):
     theirs = xgboost.train(params | {"tree_method": "hist", "nthread": 1}, matrix, 5)
     expected = theirs.predict(xgboost.DMatrix(table[4000:]), output_margin=True)
     np.testing.assert_allclose(ours.predict(table[4000:], output_margin=True), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("grad_bits", [4, 8, 16, 32])
+def test_the_first_tree_is_xgboosts_where_features_gain_the_same(grad_bits):
+    """Of features that part as many rows of each label, the first is taken, and not one by rounding."""
+    rng = np.random.default_rng(4)
+    X = sparse.csr_matrix((rng.random((600, 40)) < 0.15).astype(np.float32))
+    y = (np.asarray(X.sum(axis=1)).ravel() + 4 * rng.normal(size=600) > 6).astype(float)
+    params = {"objective": "binary:logistic", "max_depth": 6, "min_child_weight": 0.5}
+    [ours] = train(X, y, params | {"grad_bits": grad_bits}, num_boost_round=1, grid=(2, 2)).trees
+    theirs = xgboost.train(params | {"nthread": 1}, xgboost.DMatrix(X, y), 1)
+    [tree] = json.loads(theirs.save_raw("json"))["learner"]["gradient_booster"]["model"]["trees"]
+    pairs = [(0, 0)]
+    for node, other in pairs:
+        assert ours.left[node] < 0 or ours.feature[node] == tree["split_indices"][other]
+        assert (ours.left[node] < 0) == (tree["left_children"][other] < 0)
+        if ours.left[node] >= 0:
+            pairs += (ours.left[node], tree["left_children"][other]), (ours.right[node], tree["right_children"][other])
+    assert len(pairs) > 50
 
 
 def zeros_that_matter(n_rows, seed):

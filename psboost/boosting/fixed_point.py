@@ -1,17 +1,18 @@
 """Knows steps, rounding and exact sums; does not know trees or messages.
 
-All steps are powers of two, so scaling is exact and only the rounding to an integer loses anything. Integer sums
-are the same in any order, which is what makes the model the same on every grid.
+Steps are powers of two, so scaling is exact and only the rounding to an integer loses anything; or all gradients are
+whole steps, and nothing is lost. Integer sums are the same in any order, which is what makes the model the same on every
+grid.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from psboost.boosting.losses import Bounds
 from psboost.kernels import gradients as kernels
-from psboost.kernels.packed_rows import hess_mask
+from psboost.kernels.packed_rows import hess_mask, most_grad
 
 _SUM_BITS = 62
 _UNREACHABLE = 2.0**_SUM_BITS  # more than any sum; as large as int64 can hold with ease
@@ -27,12 +28,17 @@ def power_above(x: float) -> int:
 
 @dataclass(frozen=True)
 class Steps:
-    """What one unit of an integer sum is worth: for histograms, and for leaf sums at full precision."""
+    """What one unit of an integer sum is worth: for histograms, and for leaf sums at full precision.
+
+    exact  whether every row's grad and hess are so many whole steps, but for float32's last place: they are then rounded to
+           the nearest one, and not at random
+    """
 
     grad: float
     hess: float
     leaf_grad: float
     leaf_hess: float
+    exact: bool = False
 
 
 _FEW_ROWS = 1 << 14
@@ -65,6 +71,17 @@ def steps_for(bounds: Bounds, grad_bits: int, n_rows: int) -> Steps:
         leaf_grad=math.ldexp(1.0, grad + row_bits - _SUM_BITS),
         leaf_hess=math.ldexp(1.0, hess + row_bits - _SUM_BITS),
     )
+
+
+def exact_steps(steps: Steps, loss, base_score: float, weight: float) -> Steps:
+    """`steps`; or, if there are any, such that all rows' gradients are whole steps as long as margins are base_score's. All
+    rows have this weight, or 0.
+
+    So equal sums stay equal: in the first tree, features that part as many rows of each label gain the same, and which of
+    them is taken must not be left to rounding, as all trees behind it would be others.
+    """
+    found = loss.exact_steps(base_score, most_grad(4))
+    return steps if found is None else replace(steps, grad=weight * found[0], hess=weight * found[1], exact=True)
 
 
 def _value_bits(grad_bits: int) -> int:
@@ -117,7 +134,7 @@ def packed_rows(grad_bits: int, n_rows: int) -> np.ndarray:
 def round_gradients(grads, hesses, steps: Steps, key: np.uint64, row_offset: int) -> np.ndarray:
     """Grad and hess of each row as integers, packed: int64 (n_rows)."""
     packed = np.empty(len(grads), np.int64)
-    kernels.round_gradients(grads, hesses, steps.grad, steps.hess, key, row_offset, packed)
+    kernels.round_gradients(grads, hesses, steps.grad, steps.hess, steps.exact, key, row_offset, packed)
     return packed
 
 

@@ -10,6 +10,7 @@ type of its own, by which kernels.gradients knows it.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from psboost.errors import DataError, ParameterError
 from psboost.kernels.floats import FLOAT32_MAX
 
 FLOAT_MAX = float(FLOAT32_MAX)
+_LAST_PLACE, _NEAR = 2.0**-24, 2.0**-14
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,20 @@ class Logistic:
         mean = 0.5 - sum_grad / (4.0 * sum_hess) if sum_hess > 0 else 0.5
         return float(np.float32(min(max(mean, 1e-6), 1.0 - 1e-6)))
 
+    def exact_steps(self, base_score: float, most: int) -> tuple[float, float] | None:
+        """Steps of grad and hess of which each row of weight 1 has a whole number, `most` at most, where all margins are
+        base_score's; None if there are none. There grad is p or p - 1, and hess p (1 - p): with p = k / n, k or k - n
+        steps of 1 / n, and one step.
+
+        k / n must be p to float32's last place. Gains hardly notice: if all rows have the same hess h, d more of grad for
+        each changes them by reg_lambda d / h or so, and not at all without reg_lambda.
+        """
+        p, hess = Fraction(base_score), base_score * (1.0 - base_score)
+        share = p.limit_denominator(most)
+        if abs(share - p) > min(_LAST_PLACE, _NEAR * hess):
+            return None
+        return 1.0 / share.denominator, hess
+
     def margin_of(self, base_score: float) -> np.float32:
         """The margin of a base_score; ParameterError unless it lies between 0 and 1."""
         if not 0.0 < base_score < 1.0:
@@ -83,6 +99,9 @@ class SquaredError:
     def intercept(self, sum_grad: float, sum_hess: float) -> float:
         """base_score: the weighted mean label, from the sums at margin 0."""
         return float(np.float32(-sum_grad / sum_hess)) if sum_hess > 0 else 0.0
+
+    def exact_steps(self, base_score: float, most: int) -> None:  # noqa: ARG002
+        """None: labels are any numbers."""
 
     def margin_of(self, base_score: float) -> np.float32:
         """The margin of a base_score: itself; ParameterError if float32 cannot hold it."""

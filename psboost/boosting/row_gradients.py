@@ -69,7 +69,8 @@ class RowGradients:
 
         def write(rows: slice) -> np.ndarray:
             sums, first = np.zeros((1, node_builds.N_SUMS), np.int64), row_offset + rows.start
-            kernels.round_by_pieces(*self._held(rows), steps.grad, steps.hess, key, first, self.packed[rows], sums[0])
+            to, of_rows = (self.packed[rows], sums[0]), self._held(rows)
+            kernels.round_by_pieces(*of_rows, steps.grad, steps.hess, steps.exact, key, first, *to)
             return sums
 
         return join_sums(self._of_chunks(write))
@@ -88,7 +89,9 @@ class RowGradients:
     def _in_units(self, steps: Steps) -> Steps:
         """These steps, as the gradients of pieces are held."""
         unit = self._unit
-        return Steps(steps.grad / unit, steps.hess / unit, steps.leaf_grad / unit, steps.leaf_hess / unit)
+        return Steps(
+            steps.grad / unit, steps.hess / unit, steps.leaf_grad / unit, steps.leaf_hess / unit, steps.exact
+        )
 
     def _of_chunks(self, function: Callable[[slice], np.ndarray]) -> list[np.ndarray]:
         """What `function` makes of each chunk of the rows, all of which it asks for."""

@@ -239,7 +239,8 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, lef
     fill(best, 0)
     best[FEATURE] = -1
     best_gain[0] = rule[MIN_GAIN]
-    # In whole steps nothing has to be scaled for each candidate; steps are powers of two, so this is exact.
+    # In whole steps nothing has to be scaled for each candidate. Steps are powers of two, or what is rounded is far less
+    # than SURELY_LESS allows for.
     alpha, reg_lambda = rule[REG_ALPHA] / rule[GRAD_STEP], rule[REG_LAMBDA] / rule[HESS_STEP]
     score_step = SURELY_LESS / rule[GRAD_STEP] / rule[GRAD_STEP] * rule[HESS_STEP]
     n_features, words = len(node.features), lefts[0].view(np.int64)

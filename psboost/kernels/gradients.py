@@ -9,6 +9,7 @@ from numba.extending import overload
 from psboost.kernels.compile import (
     IN,
     OUT,
+    boolean,
     float32,
     float64,
     inline,
@@ -28,6 +29,7 @@ LOSSES = {"logistic loss": (uint8, float32), "squared error": (float64, float64)
 FRACTION_BITS = 15  # of a step, by which it is decided whether a row's gradient is rounded up
 _SOME = 512  # rows
 _FRACTION = (1 << FRACTION_BITS) - 1
+_HALVES = np.uint32((1 << 31) + (1 << FRACTION_BITS - 1))  # a word of which grad and hess each get half a step
 _1, _LEAST_HESS, _MOST_HESS = np.float32(1), np.float32(1e-16), np.float32(0.25)
 
 
@@ -109,11 +111,11 @@ def _round_up(whole, word):
 
 @kernel_for(
     LOSSES, WIDTHS,
-    signature=lambda _, kind, width: void(IN[kind], IN[kind], float64, float64, uint64, int64, OUT[width]),
+    signature=lambda _, kind, width: void(IN[kind], IN[kind], float64, float64, boolean, uint64, int64, OUT[width]),
 )  # fmt: skip
-def round_gradients(grads, hesses, grad_step, hess_step, key, row_offset, packed):
-    """Packs grad / grad_step and hess / hess_step (kernels.packed_rows), rounded up or down at random, without bias;
-    but a hess is a step at least.
+def round_gradients(grads, hesses, grad_step, hess_step, exact, key, row_offset, packed):
+    """Packs grad / grad_step and hess / hess_step (kernels.packed_rows), rounded up or down at random, without bias, or if
+    they are `exact` to the nearest integers; but a hess is a step at least.
 
     The random bits are a mix (Wellons, "lowbias32", 2018) of `key` and the global row number row_offset + i, so they are the
     same on every grid; they are compared with a fraction's first FRACTION_BITS bits, and what is behind these is cut off.
@@ -125,9 +127,11 @@ def round_gradients(grads, hesses, grad_step, hess_step, key, row_offset, packed
     low_key, high_key = uint32(key), uint64(key >> uint64(32))
     here = uint32(_mix(uint32(high_key + high)) ^ low_key)
     behind = uint32(_mix(uint32(high_key + high + uint64(1))) ^ low_key)
+    kept, added = (uint32(0), _HALVES) if exact else (uint32(0xFFFFFFFF), uint32(0))
     for i in range(len(grads)):
         row = uint32(first + uint32(i))
         word = _mix(uint32(row ^ (here if row >= first else behind)))  # behind 2^32 rows, row numbers begin anew
+        word = uint32((word & kept) + added)
         grad = round_up(scaled(grads[i], per_grad, packed), word)
         hess = round_up(scaled(hesses[i], per_hess, packed), word >> uint32(32 - FRACTION_BITS))
         packed[i] = pack(grad, max(hess, int32(hesses[i] > 0.0)), packed)

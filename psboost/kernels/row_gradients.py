@@ -10,7 +10,7 @@ Gradients are never held for all rows. What is due is a value for each node: by 
 
 import numpy as np
 
-from psboost.kernels.compile import IN, OUT, float32, float64, inline, int64, kernel_for, uint64, void
+from psboost.kernels.compile import IN, OUT, boolean, float32, float64, inline, int64, kernel_for, uint64, void
 from psboost.kernels.gradients import LOSSES, add_values, compute_gradients, round_gradients, sum_by_node
 from psboost.kernels.members import NODES
 from psboost.kernels.node_builds import add_rows
@@ -37,17 +37,19 @@ def _make(begin, end, margins, labels, weights, due_nodes, due_values, grads, he
 @kernel_for(
     LOSSES, NODES, WIDTHS,
     signature=lambda label, kind, node, width: void(
-        *_rows(label, kind, node), float64, float64, uint64, int64, OUT[width], OUT[int64]
+        *_rows(label, kind, node), float64, float64, boolean, uint64, int64, OUT[width], OUT[int64]
     ),
 )  # fmt: skip
-def round_by_pieces(margins, labels, weights, due_nodes, due_values, grad_step, hess_step, key, row_offset, packed, sums):
+def round_by_pieces(
+    margins, labels, weights, due_nodes, due_values, grad_step, hess_step, exact, key, row_offset, packed, sums
+):
     """gradients.round_gradients; the rows' are also added to `sums` (node_builds.add_rows)  # OUT"""
     grads, hesses = np.empty(PIECE, weights.dtype), np.empty(PIECE, weights.dtype)
     for begin in range(0, len(packed), PIECE):
         end = min(begin + PIECE, len(packed))
         _make(begin, end, margins, labels, weights, due_nodes, due_values, grads, hesses)
         own, n = packed[begin:end], end - begin
-        round_gradients(grads[:n], hesses[:n], grad_step, hess_step, key, row_offset + begin, own)
+        round_gradients(grads[:n], hesses[:n], grad_step, hess_step, exact, key, row_offset + begin, own)
         add_rows(own, sums)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from psboost.boosting.fixed_point import Steps
+from psboost.boosting.fixed_point import Steps, exact_steps
 from psboost.boosting.forest import Forest, Tree
 from psboost.boosting.growth import Frontier, grown_tree
 from psboost.boosting.losses import Bounds
@@ -84,14 +84,15 @@ class Coordinator(Role):
             given = self._job.zero_as_missing
             rule = zeros.default_rule(self._stock.stores_zeros) if given is None else given
             self._job = self._job.with_rules(rule, self._stock.grad_bits(self._job))
-            self._bounds = self._job.loss.bounds(self._stock.max_weight, self._stock.max_label)
+            bounds = self._job.loss.bounds(self._stock.max_weight, self._stock.max_label)
+            self._usual_steps = self._job.steps(bounds, self._stock.n_rows)
             self._dealing = Dealing.of(self._stock, self._job, self._given)
             self._deal()
         yield from self._learn_cut_points()
         with self.stage("train"):
-            base_score = yield from self._start_margins()
+            self._base_score = yield from self._start_margins()
             yield from self._boost()
-        return self._training(base_score)
+        return self._training()
 
     def _boost(self):
         job = self._job
@@ -140,8 +141,7 @@ class Coordinator(Role):
         """base_score, given or from the sums of all rows at margin 0; the workers' margins start from it."""
         job, base_score = self._job, self._job.parameters.base_score
         if base_score is None:
-            steps = job.steps(self._bounds, self._stock.n_rows)
-            [sums] = yield from self._leaf_sums(-1, 1, steps)
+            [sums] = yield from self._leaf_sums(-1, 1, self._usual_steps)
             base_score = job.loss.intercept(*sums)
         margin = job.loss.margin_of(base_score)
         for worker in job.workers:
@@ -149,6 +149,21 @@ class Coordinator(Role):
         return base_score
 
     # --- one tree
+
+    def _start_tree(self, tree: int):
+        """The tree's steps; tells them to all, if they do not know them."""
+        job, stock, steps = self._job, self._stock, self._usual_steps
+        if not job.loss.bounded:
+            senders = [worker_name(r, 0) for r in range(job.n_row_shards)]
+            maxima = yield from self.gather(PushMaxima, senders, tree=tree)
+            steps = job.steps(Bounds(max(m.max_grad for m in maxima), max(m.max_hess for m in maxima)), stock.n_rows)
+        elif tree == 0 and stock.max_weight == stock.min_weight:
+            steps = exact_steps(steps, job.loss, self._base_score, stock.max_weight)
+        if job.tells_steps(tree):
+            start = StartTree(tree=tree, **vars(steps))
+            for name in (*job.workers, *job.servers):
+                self.send(name, start)
+        return steps
 
     def _leaf_sums(self, tree: int, n_leaves: int, steps: Steps):
         """float64 (n_leaves, 2): sum_grad and sum_hess of each leaf over all rows."""
@@ -162,16 +177,9 @@ class Coordinator(Role):
     def _grow(self, tree: int):
         """Grows one tree; returns its number of leaves."""
         job = self._job
-        if not job.loss.bounded:
-            senders = [worker_name(r, 0) for r in range(job.n_row_shards)]
-            maxima = yield from self.gather(PushMaxima, senders, tree=tree)
-            self._bounds = Bounds(max(m.max_grad for m in maxima), max(m.max_hess for m in maxima))
-            start = StartTree(tree=tree, max_grad=self._bounds.grad, max_hess=self._bounds.hess)
-            for name in (*job.workers, *job.servers):
-                self.send(name, start)
+        steps = yield from self._start_tree(tree)
         if job.renews_cut_points(tree):
             yield from self._learn_cut_points(tree)
-        steps = job.steps(self._bounds, self._stock.n_rows)
         levels: list[Splits] = []
         frontier, level = Frontier.root(), 0
         self._n_histograms.append(0)
@@ -242,12 +250,12 @@ class Coordinator(Role):
         ]
         return [np.concatenate(parts) for parts in zip(*cut, strict=True)]
 
-    def _training(self, base_score: float) -> Training:
+    def _training(self) -> Training:
         job = self._job
         forest = Forest(
             trees=self._trees,
             objective=job.parameters.objective,
-            base_score=base_score,
+            base_score=self._base_score,
             n_features=self._stock.n_features,
             zero_as_missing=job.zero_as_missing,
             attributes={"psboost.seed": str(job.seed), "psboost.parameters": self._parameters_as_text()},

@@ -10,6 +10,7 @@ from psboost.boosting.split import SplitRule
 from psboost.data import zeros
 from psboost.roles.modes import BLOCK, check_grid
 from psboost.roles.role import server_name, worker_name
+from psboost.wire.messages import StartTree
 
 
 def _overlap(n: int, n_others: int, k: int) -> dict[int, int]:
@@ -74,6 +75,11 @@ class Grid:
         return [r for r in range(self.n_row_shards) if r % self.n_servers == server]
 
 
+def told_steps(start: StartTree) -> Steps:
+    """The steps that the coordinator tells."""
+    return Steps(start.grad, start.hess, start.leaf_grad, start.leaf_hess, start.exact)
+
+
 @dataclass(frozen=True)
 class Job(Grid):
     """A training run, the same for every role; `to_dict` and `from_dict` carry it to other processes."""
@@ -113,6 +119,10 @@ class Job(Grid):
     def steps(self, bounds: Bounds, n_rows: int) -> Steps:
         """The fixed-point steps of a tree, from its gradients' bounds and the rows of all shards."""
         return steps_for(bounds, self.grad_bits, n_rows)
+
+    def tells_steps(self, tree: int) -> bool:
+        """Whether the coordinator tells all roles the tree's steps."""
+        return tree == 0 or not self.loss.bounded
 
     @property
     def grad_bits(self) -> int:

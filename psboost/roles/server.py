@@ -9,7 +9,6 @@ import numpy as np
 
 from psboost.boosting.growth import Frontier, feature_range
 from psboost.boosting.histogram import Entries, HistogramMerger, Histograms, Total
-from psboost.boosting.losses import Bounds
 from psboost.boosting.split import SplitFinder
 from psboost.boosting.twins import Twins
 from psboost.data import zeros
@@ -18,7 +17,7 @@ from psboost.data.sketch_bytes import SketchBytes
 from psboost.data.sketches import Sketches
 from psboost.errors import ProtocolError
 from psboost.kernels.splits import BUILD_LEFT
-from psboost.roles.job import Job
+from psboost.roles.job import Job, told_steps
 from psboost.roles.role import COORDINATOR, Role, server_name
 from psboost.wire.histogram_codecs import decode_histograms
 from psboost.wire.messages import (
@@ -59,8 +58,7 @@ class Server(Role):
         job = self._job = self._job.with_rules(zeros.RULES[deal.zero_rule], deal.grad_bits)
         self._ids = self.read(COORDINATOR, unpack_integers, deal.features, int(deal.range_offsets[-1]))
         self._range_offsets = deal.range_offsets
-        self._n_rows = deal.n_rows
-        self._bounds = job.loss.bounds(deal.max_weight, deal.max_label)
+        self._usual_steps = job.steps(job.loss.bounds(deal.max_weight, deal.max_label), deal.n_rows)
         if deal.cut_points:
             self._use_cut_points(self.read(COORDINATOR, CutPoints.from_arrays, deal.cut_points))
         else:
@@ -113,12 +111,13 @@ class Server(Role):
 
     def _grow(self, tree: int):
         job = self._job
-        if not job.loss.bounded:
+        steps = self._usual_steps
+        if job.tells_steps(tree):
             [start] = yield from self.gather(StartTree, [COORDINATOR], tree=tree)
-            self._bounds = Bounds(start.max_grad, start.max_hess)
+            steps = told_steps(start)
         if job.renews_cut_points(tree):
             yield from self._find_cut_points(tree)
-        self._finder.start_tree(job.steps(self._bounds, self._n_rows))
+        self._finder.start_tree(steps)
         frontier, level, n_built = Frontier.root(), 0, 1
         while True:
             yield from self._propose(tree, level, n_built)

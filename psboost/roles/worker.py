@@ -26,7 +26,7 @@ from psboost.kernels.gradients import add_values
 from psboost.kernels.prepare import prepare
 from psboost.kernels.splits import NODE, SHARD
 from psboost.kernels.words import n_words_of
-from psboost.roles.job import Job
+from psboost.roles.job import Job, told_steps
 from psboost.roles.modes import kernel_jobs
 from psboost.roles.part import AnySplits, Part
 from psboost.roles.role import COORDINATOR, Role, worker_name
@@ -213,9 +213,9 @@ class Worker(Role):
     def _set_up(self, deal: DealFeatures, shard: Shard) -> None:
         job = self._job
         self._n_rows = shard.columns.n_rows
-        self._n_rows_of_all, self._row_offset = deal.n_rows, deal.row_offset
+        self._row_offset = deal.row_offset
         self._labels_of_rows = shard.labels
-        self._bounds = job.loss.bounds(deal.max_weight, deal.max_label)
+        self._usual_steps = job.steps(job.loss.bounds(deal.max_weight, deal.max_label), deal.n_rows)
         self._margins = np.zeros(self._n_rows, np.float32)
         self._bitvector = np.empty(n_words_of(self._n_rows), np.uint64)
         self._gradients = RowGradients(
@@ -234,8 +234,7 @@ class Worker(Role):
     def _start_margins(self):
         """Margins start from base_score; unless it was given, from the sums of all rows at margin 0."""
         if self._job.parameters.base_score is None and self._c == 0:
-            steps = self._job.steps(self._bounds, self._n_rows_of_all)
-            self._push_leaf_sums(-1, np.zeros(1, np.int64), steps)
+            self._push_leaf_sums(-1, np.zeros(1, np.int64), self._usual_steps)
         [start] = yield from self.gather(CloseTree, [COORDINATOR])
         self._margins[:] = start.values[0]
 
@@ -243,15 +242,14 @@ class Worker(Role):
 
     def _start_tree(self, tree: int):
         """New gradients, rounded; all rows in the root. Returns the tree's steps."""
-        job = self._job
-        if not job.loss.bounded:
-            if self._c == 0:
-                with self.stage("gradients"):
-                    max_grad, max_hess = self._gradients.maxima()
-                self.send(COORDINATOR, PushMaxima(tree=tree, max_grad=max_grad, max_hess=max_hess))
+        job, steps = self._job, self._usual_steps
+        if not job.loss.bounded and self._c == 0:
+            with self.stage("gradients"):
+                max_grad, max_hess = self._gradients.maxima()
+            self.send(COORDINATOR, PushMaxima(tree=tree, max_grad=max_grad, max_hess=max_hess))
+        if job.tells_steps(tree):
             [start] = yield from self.gather(StartTree, [COORDINATOR], tree=tree)
-            self._bounds = Bounds(start.max_grad, start.max_hess)
-        steps = job.steps(self._bounds, self._n_rows_of_all)
+            steps = told_steps(start)
         with self.stage("gradients"):
             sums = self._gradients.round(steps, self._rounding_keys[tree], self._row_offset)
         self._partition.reset(sums)

@@ -233,10 +233,14 @@ class PushMaxima(Message):
 
 
 class StartTree(Message):
-    """coordinator -> all, once a tree if the loss has no bounds: the largest |grad| and hess of all rows."""
+    """coordinator -> all, for the first tree, and for each if the loss has no bounds: its steps, as fixed_point.Steps says
+    them. Else they follow from the bounds."""
 
-    max_grad: float
-    max_hess: float
+    grad: float
+    hess: float
+    leaf_grad: float
+    leaf_hess: float
+    exact: bool
 
 
 class PushHistograms(Message):

@@ -12,6 +12,7 @@ from psboost.boosting.fixed_point import (
     RoundingKeys,
     Steps,
     bits_for,
+    exact_steps,
     least_rows,
     least_units,
     power_above,
@@ -19,7 +20,7 @@ from psboost.boosting.fixed_point import (
     rounding_key,
     steps_for,
 )
-from psboost.boosting.losses import Bounds
+from psboost.boosting.losses import LOSSES, Bounds
 
 BITS = pytest.mark.parametrize("grad_bits", [4, 8, 16, 32])
 POSITIVE = st.floats(1e-30, 1e30)
@@ -122,6 +123,36 @@ def test_tiny_hesses_count_as_one_step():
     steps = Steps(1.0, 1.0, 1.0, 1.0)
     packed = round_gradients(np.zeros(100), np.full(100, 1e-16), steps, rounding_key(0, 0), 0)
     assert (packed == 1).all()
+
+
+LOGISTIC = LOSSES["binary:logistic"]
+USUAL = steps_for(Bounds(1.0, 0.25), 16, 1000)
+
+
+@pytest.mark.parametrize(("n_positive", "n_rows"), [(1, 2), (1, 3), (2, 40), (999, 32_000), (17_001, 32_003)])
+@pytest.mark.parametrize("weight", [1.0, 0.1, 3e7])
+def test_where_all_margins_are_one_gradients_are_whole_steps(n_positive, n_rows, weight):
+    """k - n steps with the label 1, k without, where k / n is base_score, and a step of hess, whatever the key."""
+    base_score = float(np.float32(n_positive / n_rows))
+    steps = exact_steps(USUAL, LOGISTIC, base_score, weight)
+    n = round(weight / steps.grad)
+    k = round(n * base_score)
+    assert steps.exact and n < 2**15 and abs(k / n - base_score) <= 2.0**-24
+    assert steps.grad == pytest.approx(weight / n, rel=1e-15)
+    assert steps.hess == pytest.approx(weight * base_score * (1 - base_score), rel=1e-15)
+    assert (steps.leaf_grad, steps.leaf_hess) == (USUAL.leaf_grad, USUAL.leaf_hess)
+    p = np.float32(1 / (1 + math.exp(-float(LOGISTIC.margin_of(base_score)))))
+    grads, hesses = np.array([p - 1, p]) * np.float32(weight), np.repeat(p * (1 - p), 2) * np.float32(weight)
+    for tree in range(200):
+        packed = round_gradients(grads, hesses, steps, rounding_key(0, tree), 0)
+        assert (packed >> 32).tolist() == [k - n, k]
+        assert (packed & 0xFFFFFFFF).tolist() == [1, 1]
+
+
+def test_where_there_are_no_exact_steps_the_usual_ones_remain():
+    for base_score in (0.500001, 1e-6, 1 - 1e-6, 0.33334):  # no k / n with n < 2^15 is near enough
+        assert exact_steps(USUAL, LOGISTIC, base_score, 1.0) is USUAL
+    assert exact_steps(USUAL, LOSSES["reg:squarederror"], 0.5, 1.0) is USUAL
 
 
 def test_bits_that_were_not_asked_for():

@@ -62,7 +62,7 @@ def test_weights_of_any_size_give_gradients_of_the_same_bits(monkeypatch, loss, 
     """Weights 2^k times as large, and steps too: float32 would not hold the smallest as they are."""
     scale, nodes = 2.0**k, np.random.default_rng(2).integers(0, 3, N + N_EVAL).astype(np.uint8)
     as_given, scaled = (gradients(monkeypatch, margins_of(), 1, loss, scale=factor) for factor in (1.0, scale))
-    steps = Steps(*(scale * step for step in vars(STEPS).values()))
+    steps = Steps(*(scale * step for step in (STEPS.grad, STEPS.hess, STEPS.leaf_grad, STEPS.leaf_hess)))
     assert np.array_equal(as_given.round(STEPS, KEY, 0), scaled.round(steps, KEY, 0))
     assert np.array_equal(as_given.packed, scaled.packed) and len(set(scaled.packed.tolist())) > 100
     assert np.array_equal(as_given.sum_by_node(nodes, 3, STEPS), scaled.sum_by_node(nodes, 3, steps))

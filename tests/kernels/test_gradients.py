@@ -78,18 +78,19 @@ def test_squared(kernels, rows):
     gradient_rows(),
     st.integers(-30, 0),
     st.integers(-30, 0),
+    st.booleans(),
     st.integers(0, 2**64 - 1),
     st.one_of(st.integers(0, 2**40), st.integers(2**32 - 8, 2**32)),
 )
-def test_rounding(kernels, dtype, rows, grad_bits, hess_bits, key, row_offset):
+def test_rounding(kernels, dtype, rows, grad_bits, hess_bits, exact, key, row_offset):
     packed = np.empty(len(rows), np.int64)
     steps = 2.0**grad_bits, 2.0**hess_bits
-    kernels.round_gradients(*columns(rows, dtype), *steps, np.uint64(key), row_offset, packed)
-    expected = naive.round_gradients(rows, *steps, key, row_offset)
+    kernels.round_gradients(*columns(rows, dtype), *steps, exact, np.uint64(key), row_offset, packed)
+    expected = naive.round_gradients(rows, *steps, exact, key, row_offset)
     assert packed.tolist() == [naive.pack(*row) for row in expected]
     if max(-grad_bits, -hess_bits) <= 15:
         halves = packed.astype(np.int32)
-        kernels.round_gradients(*columns(rows, dtype), *steps, np.uint64(key), row_offset, halves)
+        kernels.round_gradients(*columns(rows, dtype), *steps, exact, np.uint64(key), row_offset, halves)
         assert halves.tolist() == [naive.pack(*row, 16) for row in expected]
     assert [(value >> 32, value & 0xFFFFFFFF) for value in packed.tolist()] == expected
     for (grad, hess), (whole_grad, whole_hess) in zip(rows, expected, strict=True):
@@ -106,7 +107,7 @@ def test_rounding_is_keyed_by_the_global_row(kernels):
     def rounded(begin, end):
         packed = np.empty(end - begin, np.int64)
         kernels.round_gradients(
-            grads[begin:end].copy(), hesses[begin:end].copy(), 0.125, 0.0625, key, 2**32 - 20 + begin, packed
+            grads[begin:end].copy(), hesses[begin:end].copy(), 0.125, 0.0625, False, key, 2**32 - 20 + begin, packed
         )
         return packed
 
@@ -124,7 +125,7 @@ def test_rounding_has_no_bias():
     packed = np.empty(len(values), np.int64)
     keys = np.random.default_rng(1).integers(0, 2**64, n_keys, np.uint64)
     for key in keys:
-        gradients.round_gradients(values, hesses, 1.0, 1.0, key, 7, packed)
+        gradients.round_gradients(values, hesses, 1.0, 1.0, False, key, 7, packed)
         sums += packed >> 32, packed & 0xFFFFFFFF
     np.testing.assert_allclose(sums[0] / n_keys, values, atol=0.0125)
     np.testing.assert_allclose(sums[1] / n_keys, hesses, atol=0.0125)

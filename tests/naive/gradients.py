@@ -27,14 +27,16 @@ def squared_gradients(margins, labels, weights):
     return [((m - y) * w, w) for m, y, w in zip(margins, labels, weights, strict=True)]
 
 
-def round_gradients(rows, grad_step, hess_step, key, row_offset):
-    """[(grad, hess)] in whole steps; a fraction f is rounded up with probability f, but for what is behind 2^-15."""
+def round_gradients(rows, grad_step, hess_step, exact, key, row_offset):
+    """[(grad, hess)] in whole steps; a fraction f, but for what is behind 2^-15, is rounded up with probability f; or, where
+    steps are exact, from a half on."""
     rounded = []
     for i, (grad, hess) in enumerate(rows):
         high, low = divmod(row_offset + i, 2**32)
         word = mix(low ^ (key & MASK) ^ mix((key >> 32) + high))
-        whole_grad = (math.trunc(grad / grad_step * 2**15) + word % 2**15) // 2**15
-        whole_hess = (math.trunc(hess / hess_step * 2**15) + (word >> 17)) // 2**15
+        more_grad, more_hess = (2**14, 2**14) if exact else (word % 2**15, word >> 17)
+        whole_grad = (math.trunc(grad / grad_step * 2**15) + more_grad) // 2**15
+        whole_hess = (math.trunc(hess / hess_step * 2**15) + more_hess) // 2**15
         rounded.append((whole_grad, max(whole_hess, 1) if hess > 0 else whole_hess))
     return rounded
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from psboost.boosting.fixed_point import least_units, round_gradients, rounding_key, steps_for
+from psboost.boosting.fixed_point import least_units, round_gradients, rounding_key
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.losses import LOSSES
 from psboost.data.cut_points import CutPoints
@@ -19,6 +19,7 @@ from psboost.roles import block_worker
 from psboost.roles.block_worker import BlockWorker
 from psboost.roles.coordinator import Coordinator
 from psboost.roles.dealing import Dealing, Stock
+from psboost.roles.job import told_steps
 from psboost.roles.server import Server
 from psboost.wire.histogram_codecs import decode_histograms, encode_histograms
 from psboost.wire.messages import (
@@ -59,6 +60,17 @@ def kinds(outbox):
     return [(receiver, type(message).__name__) for receiver, message in outbox]
 
 
+def start_tree(role, job):
+    """What the role sends at the start of the first tree, whose steps are those of the loss's bounds."""
+    return role.handle("coordinator", StartTree(tree=0, **vars(job.steps(job.loss.bounds(1.0, 1.0), 8))))
+
+
+def start_margins(worker, job):
+    """What the worker sends when margins start from 0, and the first tree starts."""
+    assert worker.handle("coordinator", CloseTree(values=np.array([0], np.float32))) == []
+    return start_tree(worker, job)
+
+
 def column(*values):
     return np.array(values, np.float64)
 
@@ -92,7 +104,7 @@ def test_one_message_for_each_sender_receiver_and_step(grid, servers, objective)
     assert max(counts.values()) == 1
     present = {type(message) for _, _, message in sent}
     expected = {
-        DescribeRows, DealFeatures, ShareCutPoints, ProposeSplits, ApplySplits, PushLeafSums, CloseTree,
+        DescribeRows, DealFeatures, ShareCutPoints, StartTree, ProposeSplits, ApplySplits, PushLeafSums, CloseTree,
         PushEvaluation,
     }  # fmt: skip
     if grid[0] > 1:
@@ -100,8 +112,9 @@ def test_one_message_for_each_sender_receiver_and_step(grid, servers, objective)
     if grid[1] > 1:
         expected |= {PushBitvectors}
     if objective == "reg:squarederror":
-        expected |= {PushMaxima, StartTree}
+        expected |= {PushMaxima}
     assert present == expected
+    assert {m.tree for _, _, m in sent if type(m) is StartTree} == ({0} if objective == "binary:logistic" else {0, 1})
     assert len(forest.trees) == 2
 
 
@@ -161,7 +174,8 @@ def test_histograms_hold_the_living_features_and_no_others(grid, servers, dense,
     grads, hesses = np.empty((2, n_rows), loss.dtype)
     labels = loss.check_labels(np.asarray(y, float), str)
     compute_gradients(np.zeros(n_rows, np.float32), labels, np.ones(1, loss.dtype), grads, hesses)
-    steps = steps_for(loss.bounds(1.0, 1.0), 8, n_rows)
+    [steps] = {told_steps(m) for _, _, m in sent if type(m) is StartTree}
+    assert (steps.grad, steps.hess, steps.exact) == (0.5, 0.25, True)
     packed = round_gradients(grads, hesses, steps, rounding_key(0, 0), 0)
     units = packed & 0xFFFFFFFF
     table = X
@@ -306,7 +320,7 @@ def test_a_worker_alone():
     assert kinds(sent) == [("coordinator", "ShareCutPoints")]  # base_score is given: no sums for it
     cuts = CutPoints.from_arrays(sent[0][1].cut_points)
     assert cuts.offsets.tolist() == [0, 1, 3] and cuts.cuts.tolist() == [FLOAT_MAX, 2, FLOAT_MAX]
-    sent = worker.handle("coordinator", CloseTree(values=np.array([0], np.float32)))
+    sent = start_margins(worker, job)
     assert kinds(sent) == [("coordinator", "ProposeSplits")]
     root = sent[0][1]
     # Feature 0, shard 0, number 1 in it, bin 0, missing left: rows 1 and 3 (feature 0 is 2) against 0 and 2 (1, missing).
@@ -329,11 +343,11 @@ def test_a_worker_alone():
 
 @pytest.mark.parametrize("shape", [(1, N_SPLIT - 1), (N_SPLIT,)])
 def test_splits_of_another_shape_are_refused(shape):
-    job = runs.make_job((1, 1), n_rounds=1, max_depth=2, base_score=0.5)
+    job = runs.make_job((1, 1), n_rounds=1, max_depth=2, base_score=0.5, grad_bits=16)
     worker = BlockWorker(job, 0, 0, runs.make_source(job, TINY, column(0, 1, 0, 1)))
     worker.start()
     worker.handle("coordinator", deal_features([0, 1], [0, 2]))
-    worker.handle("coordinator", CloseTree(values=np.array([0], np.float32)))
+    start_margins(worker, job)
     with pytest.raises(ProtocolError, match="splits of shape"):
         worker.handle("coordinator", ApplySplits(tree=0, level=0, fields=np.zeros(shape, np.int32), last=False))
 
@@ -341,11 +355,11 @@ def test_splits_of_another_shape_are_refused(shape):
 @pytest.mark.parametrize("X", [TINY, np.arange(4, dtype=np.float32)[:, None] + 1])
 @pytest.mark.parametrize("bin_", [-1, 4, 10**9])
 def test_splits_by_bins_that_are_not_there_are_refused(X, bin_):
-    job = runs.make_job((1, 1), n_rounds=1, max_depth=2, base_score=0.5)
+    job = runs.make_job((1, 1), n_rounds=1, max_depth=2, base_score=0.5, grad_bits=16)
     worker = BlockWorker(job, 0, 0, runs.make_source(job, X, column(0, 1, 0, 1)))
     worker.start()
     worker.handle("coordinator", deal_features([0], [0, 1]))
-    worker.handle("coordinator", CloseTree(values=np.array([0], np.float32)))
+    start_margins(worker, job)
     with pytest.raises(ProtocolError, match="splits by bins that their features do not have"):
         worker.handle("coordinator", apply_splits(0, [0], [bin_], [1], last=True))
 
@@ -365,7 +379,7 @@ def test_a_worker_of_a_block():
     assert worker.handle("server 3", empty) == []
     # The other worker of the row shard sends the sums for base_score.
     assert worker.handle("server 1", ShareCutPoints(cut_points=points([2.0, FLOAT_MAX]).to_arrays())) == []
-    sent = worker.handle("coordinator", CloseTree(values=np.array([0.0], np.float32)))
+    sent = start_margins(worker, job)
     assert kinds(sent) == [("server 1", "PushHistograms"), ("server 3", "PushHistograms")]
     mine = decode_histograms("packed", sent[0][1].arrays, np.array([0, 2], np.int32))
     assert (mine.bins.tolist(), mine.grads.tolist()) == ([0, 1], [2**15, -(2**15)])
@@ -411,7 +425,7 @@ def test_a_worker_whose_threads_share_out_a_servers_features():
         assert Sketches.from_arrays(arrays, 1).n_features == 1
     cut_points = points([2.0, FLOAT_MAX], [3.0, FLOAT_MAX])
     assert worker.handle("server 1", ShareCutPoints(cut_points=cut_points.to_arrays())) == []
-    [(name, pushed)] = worker.handle("coordinator", CloseTree(values=np.array([0.0], np.float32)))
+    [(name, pushed)] = start_margins(worker, job)
     assert name == "server 1"
     first, second = (
         decode_histograms("packed", arrays, np.array([0, 2], np.int32)) for arrays in split_by_range(pushed.arrays, 2)
@@ -433,7 +447,7 @@ def server_2x2():
         n_rows=8, max_weight=1.0, max_label=1.0, zero_rule="true", grad_bits=8,
         cut_points=both.to_arrays(),
     )  # fmt: skip
-    assert server.handle("coordinator", deal) == []
+    assert server.handle("coordinator", deal) == [] and start_tree(server, job) == []
     return server
 
 
@@ -479,7 +493,7 @@ def test_a_worker_ands_the_bits_of_all_shards():
     worker = BlockWorker(job, 0, 0, runs.make_source(job, TINY, column(0, 1, 0, 1)))
     worker.start()
     worker.handle("coordinator", deal_features([0], [0, 1], n_rows=4))
-    worker.handle("coordinator", CloseTree(values=np.array([0.0], np.float32)))
+    start_margins(worker, job)
     sent = worker.handle("coordinator", apply_splits(0, [0], [0], [1], last=False))
     assert kinds(sent) == [(f"worker 0,{c}", "PushBitvectors") for c in (1, 2)] + [("coordinator", "ProposeSplits")]
     assert sent[0][1] is sent[1][1]
@@ -590,8 +604,10 @@ def test_a_coordinator_deals_chooses_and_closes():
     own = [points([1.0, FLOAT_MAX]), points([2.0, FLOAT_MAX], [3.0, FLOAT_MAX])]
     assert coordinator.handle("server 1", ShareCutPoints(cut_points=own[1].to_arrays())) == []
     sent = coordinator.handle("server 0", ShareCutPoints(cut_points=own[0].to_arrays()))
-    assert kinds(sent) == [("worker 0,0", "CloseTree"), ("worker 1,0", "CloseTree")]
-    assert all(m.values.tolist() == [0.0] and m.tree == -1 for _, m in sent)
+    everybody = (*job.workers, *job.servers)
+    assert kinds(sent) == [*((name, "CloseTree") for name in job.workers), *((name, "StartTree") for name in everybody)]
+    assert all(m.values.tolist() == [0.0] and m.tree == -1 for _, m in sent[:2])
+    assert all((m.grad, m.hess, m.exact, m.tree) == (0.5, 0.25, True, 0) for _, m in sent[2:])
 
     def propose(level, gains, features, locals_):
         n = len(gains)
@@ -602,7 +618,7 @@ def test_a_coordinator_deals_chooses_and_closes():
     # Equal gains: the lower user number wins, whoever comes first.
     assert coordinator.handle("server 0", propose(0, [7.0], [5], [0])) == []
     sent = coordinator.handle("server 1", propose(0, [7.0], [2], [2]))
-    assert kinds(sent) == [(name, "ApplySplits") for name in (*job.workers, *job.servers)]
+    assert kinds(sent) == [(name, "ApplySplits") for name in everybody]
     for name, splits in sent:
         assert (splits.fields.tolist(), splits.last) == ([[0, 0, 2, 0, 1, 1, 1]], False)
         assert len(splits.living) == (2 if name.startswith("worker") else 0)
