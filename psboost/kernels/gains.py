@@ -88,7 +88,9 @@ def _may_win(left_grad, left_hess, node_sums, alpha, reg_lambda, bound):
 
 @inline
 def _consider(grad, hess, feature, bin_, default_left, parent_score, ids, node_sums, rule, best, best_gain):
-    """Keeps the split if it is better; on a tie the lower user number."""
+    """Keeps the split if it is better; on a tie the lower user number. Of one feature's, which come by bin, missing right
+    first: the lowest bin with missing right, else the highest with missing left. XGBoost goes through them in that order.
+    """
     gain = (
         _score(float64(grad), float64(hess), rule)
         + _score(float64(node_sums[0] - grad), float64(node_sums[1] - hess), rule)
@@ -96,7 +98,7 @@ def _consider(grad, hess, feature, bin_, default_left, parent_score, ids, node_s
     )
     better = gain > best_gain[0]
     if not better and gain == best_gain[0]:
-        better = ids[feature] < best[FEATURE]
+        better = ids[feature] < best[FEATURE] or (ids[feature] == best[FEATURE] and best[DEFAULT_LEFT] == 1)
     if better:
         best_gain[0] = gain
         best[FEATURE] = ids[feature]
@@ -116,7 +118,7 @@ def _next_bin(node, k, end, zero_bin, zeros_due):
 
 @inline
 def _choose(node, pairs, i, bin_offsets, default_bins, parent_score, ids, node_sums, in_steps, rule, best, best_gain):
-    """Keeps the best split by the node's feature i, if it is better; bins in order, missing right first.
+    """Keeps the best split by the node's feature i, if it is better.
 
     Of bins at which the same rows go left, a split is at the first, or where missing goes left at the last: thresholds are
     XGBoost's, which goes through bins upwards in the one case and downwards in the other.

@@ -14,14 +14,10 @@ NODE, UNSTORED_LEFT, BUILD_LEFT, N_SPLIT = 0, 5, 6, 7
 
 @kernel(void(IN2[int64], IN[float64], OUT2[int64], OUT[float64]))
 def keep_better(proposals, gains, best, best_gains):
-    """Puts each proposal in the place of the one in `best` (OUT) if it is better: greater gain, lower feature, lower bin,
-    missing right."""
+    """Puts each proposal in the place of the one in `best` (OUT) if it is better: greater gain, lower feature. Nobody else
+    proposes the same feature."""
     for i in range(len(gains)):
-        better, ties = gains[i] > best_gains[i], gains[i] == best_gains[i]
-        for column in (FEATURE, BIN, DEFAULT_LEFT):
-            better |= ties and proposals[i, column] < best[i, column]
-            ties &= proposals[i, column] == best[i, column]
-        if better:
+        if gains[i] > best_gains[i] or (gains[i] == best_gains[i] and proposals[i, FEATURE] < best[i, FEATURE]):
             best_gains[i] = gains[i]
             for column in range(N_PROPOSED):  # one by one: an array at once takes two seconds to compile
                 best[i, column] = proposals[i, column]

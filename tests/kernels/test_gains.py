@@ -165,6 +165,19 @@ def test_a_small_sum_of_large_ones(kernels, scale, zeros):
 
 
 @WAYS
+@pytest.mark.parametrize("zeros", [(None, None), (0, 4)])
+def test_splits_that_gain_the_same(kernels, zeros):
+    """As in a first tree: rows of two labels, so that many splits of a feature gain the same."""
+    rng, found = np.random.default_rng(0), []
+    for _ in range(150):
+        rows = [{1: int(rng.integers(4 + (zeros[1] is not None)))} if rng.random() < 0.7 else {} for _ in range(12)]
+        values = [(int(grad), 1) for grad in rng.choice([-1, 1], 12)]
+        found.append(find(kernels, rows, values, {1: zeros}, {1: 4 + (zeros[1] is not None)}, PLAIN))
+        assert found[-1] == naive.find_split(rows, values, {1: zeros}, PLAIN)
+    assert len({(split[2], split[3]) for split in found if split is not None}) > 3
+
+
+@WAYS
 def test_known_optimum(kernels):
     # G = (-2, -2, 3, 3), H = 1 each: cut in the middle, 16/2 + 36/2 - 4/4.
     rows = [{1: 0}, {1: 1}, {1: 2}, {1: 3}]

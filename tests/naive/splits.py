@@ -46,8 +46,8 @@ def find_split(rows, values, features, rule):
     """The best (gain, feature, bin, default_left, left sums), or None, over all splits of all features.
 
     features  {feature: (zero_bin or None, nan_bin or None)}, named by the user's numbers
-    Of equally good splits the one of the lower feature, then of the lower bin, then with missing values on the right. Of
-    bins at which the same rows with a hess go left, its is the lowest; with missing values on the left, the highest.
+    Of equally good splits the one of the lower feature, then with missing values on the right, then of the lower bin; or of
+    the higher one, with missing values on the left. The same of bins at which the same rows with a hess go left.
     """
     everyone = range(len(rows))
     total = sums_of(everyone, values)
@@ -55,8 +55,9 @@ def find_split(rows, values, features, rule):
     for feature, (zero_bin, nan_bin) in sorted(features.items()):
         held = {row.get(feature, zero_bin) for i, row in enumerate(rows) if values[i][1] > 0}
         bins = sorted(held - {None, nan_bin})
-        for bin_, next_bin in pairwise([*bins, None]):
-            for default_left in (0, 1):
+        up = list(pairwise([*bins, None]))
+        for default_left, turns in ((0, up), (1, reversed(up))):
+            for bin_, next_bin in turns:
                 side = [
                     i for i in everyone if goes_left(rows[i], feature, bin_, default_left, zero_bin, nan_bin)
                 ]
