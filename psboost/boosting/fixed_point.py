@@ -12,7 +12,7 @@ import numpy as np
 
 from psboost.boosting.losses import Bounds
 from psboost.kernels import gradients as kernels
-from psboost.kernels.packed_rows import hess_mask, most_grad
+from psboost.kernels.packed_rows import hess_mask
 
 _SUM_BITS = 62
 _UNREACHABLE = 2.0**_SUM_BITS  # more than any sum; as large as int64 can hold with ease
@@ -41,6 +41,7 @@ class Steps:
     exact: bool = False
 
 
+_EXACT_BITS = 16  # a row's exact grad and hess have no more, with any grad_bits: they fit the narrowest packed row
 _FEW_ROWS = 1 << 14
 _MOST_UNEVEN = float(1 << 13)  # times the least weight above 0, the greatest is, with 16 bits
 
@@ -80,7 +81,7 @@ def exact_steps(steps: Steps, loss, base_score: float, weight: float) -> Steps:
     So equal sums stay equal: in the first tree, features that part as many rows of each label gain the same, and which of
     them is taken must not be left to rounding, as all trees behind it would be others.
     """
-    found = loss.exact_steps(base_score, most_grad(4))
+    found = loss.exact_steps(base_score, (1 << _value_bits(_EXACT_BITS)) - 1)
     return steps if found is None else replace(steps, grad=weight * found[0], hess=weight * found[1], exact=True)
 
 
@@ -90,7 +91,7 @@ def _value_bits(grad_bits: int) -> int:
 
 def greatest_sum(grad_bits: int, n_rows: int) -> int:
     """More than n_rows rows' grads or hesses cannot come to, in steps."""
-    return n_rows << _value_bits(grad_bits)
+    return n_rows << _value_bits(max(grad_bits, _EXACT_BITS))
 
 
 def least_units(min_child_weight: float, step: float) -> int:

@@ -69,8 +69,9 @@ class RowGradients:
 
         def write(rows: slice) -> np.ndarray:
             sums, first = np.zeros((1, node_builds.N_SUMS), np.int64), row_offset + rows.start
-            to, of_rows = (self.packed[rows], sums[0]), self._held(rows)
-            kernels.round_by_pieces(*of_rows, steps.grad, steps.hess, steps.exact, key, first, *to)
+            kernels.round_by_pieces(
+                *self._held(rows), steps.grad, steps.hess, steps.exact, key, first, self.packed[rows], sums[0]
+            )
             return sums
 
         return join_sums(self._of_chunks(write))

@@ -121,7 +121,7 @@ class Job(Grid):
         return steps_for(bounds, self.grad_bits, n_rows)
 
     def tells_steps(self, tree: int) -> bool:
-        """Whether the coordinator tells all roles the tree's steps."""
+        """Whether the coordinator tells all roles the tree's steps; else they are those of the loss's bounds."""
         return tree == 0 or not self.loss.bounded
 
     @property
