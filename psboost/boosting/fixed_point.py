@@ -59,16 +59,16 @@ def bits_for(grad_bits: int | None, n_rows: int, unevenness: float) -> int:
 
 
 def steps_for(bounds: Bounds, grad_bits: int, n_rows: int) -> Steps:
-    """Steps such that a row's |grad| and hess are at most 2^(grad_bits - 1) and no leaf sum of n_rows overflows int64.
+    """Steps such that a row's hess is at most 2^(grad_bits - 1) and its |grad| four times as much, if both fit their halves
+    of a packed row (16 bits: 2^15 each, 32: 2^30); and no leaf sum of n_rows overflows int64.
 
-    With grad_bits = 32 a row's values are at most 2^30, so that each fits its half of a packed int64.
+    Grads of both signs nearly cancel in a sum, whose error is then large beside it; hessians do not.
     """
-    value_bits = _value_bits(grad_bits)
     grad, hess = power_above(bounds.grad), power_above(bounds.hess)
     row_bits = power_above(float(max(n_rows, 1))) + 1
     return Steps(
-        grad=math.ldexp(1.0, grad - value_bits),
-        hess=math.ldexp(1.0, hess - value_bits),
+        grad=math.ldexp(1.0, grad - _bits_of_grad(grad_bits)),
+        hess=math.ldexp(1.0, hess - _bits_of_hess(grad_bits)),
         leaf_grad=math.ldexp(1.0, grad + row_bits - _SUM_BITS),
         leaf_hess=math.ldexp(1.0, hess + row_bits - _SUM_BITS),
     )
@@ -81,17 +81,23 @@ def exact_steps(steps: Steps, loss, base_score: float, weight: float) -> Steps:
     So equal sums stay equal: in the first tree, features that part as many rows of each label gain the same, and which of
     them is taken must not be left to rounding, as all trees behind it would be others.
     """
-    found = loss.exact_steps(base_score, (1 << _value_bits(_EXACT_BITS)) - 1)
+    found = loss.exact_steps(base_score, (1 << _bits_of_grad(_EXACT_BITS)) - 1)
     return steps if found is None else replace(steps, grad=weight * found[0], hess=weight * found[1], exact=True)
 
 
-def _value_bits(grad_bits: int) -> int:
+def _bits_of_grad(grad_bits: int) -> int:
+    """log2 of the most steps that a grad has."""
+    return min(grad_bits + 1, 15 if grad_bits <= 16 else 30)
+
+
+def _bits_of_hess(grad_bits: int) -> int:
+    """log2 of the most steps that a hess has."""
     return min(grad_bits - 1, 30)
 
 
 def greatest_sum(grad_bits: int, n_rows: int) -> int:
     """More than n_rows rows' grads or hesses cannot come to, in steps."""
-    return n_rows << _value_bits(max(grad_bits, _EXACT_BITS))
+    return n_rows << _bits_of_grad(max(grad_bits, _EXACT_BITS))
 
 
 def least_units(min_child_weight: float, step: float) -> int:

@@ -82,7 +82,9 @@ class Parameters:
         None, Float(), "prediction before the first tree", optional="estimated from the labels"
     )
     grad_bits: int | None = define(
-        None, OneOf((4, 8, 16, 32)), "bits that a row's gradient is rounded to",
+        None,
+        OneOf((4, 8, 16, 32)),
+        "bits that a row's gradient and hessian are rounded to; with 4 and 8, the gradient to two more",
         optional="16; 32 below 16,384 rows, or where weights differ by more than 8,192 times",
     )
     zero_as_missing: bool | str | None = define(

@@ -25,6 +25,7 @@ from psboost.boosting.losses import LOSSES, Bounds
 BITS = pytest.mark.parametrize("grad_bits", [4, 8, 16, 32])
 POSITIVE = st.floats(1e-30, 1e30)
 INT64_MAX = 2**63 - 1
+MOST = {4: (2**5, 2**3), 8: (2**9, 2**7), 16: (2**15, 2**15), 32: (2**30, 2**30)}  # steps of a row's grad and hess
 
 
 @given(POSITIVE)
@@ -43,11 +44,11 @@ def test_power_above_nothing():
 @given(POSITIVE, POSITIVE, st.integers(1, 2**31 - 1))
 def test_no_sum_overflows(grad_bits, max_grad, max_hess, n_rows):
     steps = steps_for(Bounds(max_grad, max_hess), grad_bits, n_rows)
-    for bound, step, leaf_step in (
-        (max_grad, steps.grad, steps.leaf_grad), (max_hess, steps.hess, steps.leaf_hess)
-    ):  # fmt: skip
+    for bound, step, leaf_step, most in zip(
+        (max_grad, max_hess), (steps.grad, steps.hess), (steps.leaf_grad, steps.leaf_hess), MOST[grad_bits], strict=True
+    ):
         assert math.frexp(step)[0] == math.frexp(leaf_step)[0] == 0.5  # powers of two
-        assert 2 ** (grad_bits - 3) < bound / step <= 2 ** min(grad_bits - 1, 30)
+        assert most / 2 < bound / step <= most
         assert leaf_step <= step
         assert n_rows * (math.ceil(bound / leaf_step) + 1) <= INT64_MAX
 
@@ -58,7 +59,8 @@ def test_the_largest_row_fits_its_halves(grad_bits, sign):
     steps = steps_for(Bounds(1.0, 0.25), grad_bits, 10**6)
     packed = round_gradients(np.array([sign * 1.0]), np.array([0.25]), steps, rounding_key(0, 0), 0)
     grad, hess = int(packed[0]) >> 32, int(packed[0]) & 0xFFFFFFFF
-    assert (grad, hess) == (sign * 2 ** min(grad_bits - 1, 30), 2 ** min(grad_bits - 1, 30))
+    most_grad, most_hess = MOST[grad_bits]
+    assert (grad, hess) == (sign * most_grad, most_hess)
 
 
 @given(st.one_of(st.floats(0, 1e300), st.floats(0, 100)), st.integers(-200, 10))
