@@ -12,6 +12,7 @@ from psboost.data.matrix import CsrSource
 from psboost.data.source import Source
 from psboost.errors import DataError
 
+_MISNAMED = {"y": {"label", "labels", "target"}, "weights": {"w", "weight", "sample_weight"}}
 _ERRORS = (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
@@ -29,6 +30,9 @@ def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:
                 if given[what] is not None:
                     raise DataError(f"{name}: {what} were given, but it has its own ({key!r}): leave one out")
                 given[what] = members.load(key)
+            wrong = sorted(members.keys & _MISNAMED[key])
+            if wrong and given[what] is None:
+                raise DataError(f"{name}: {wrong[0]!r} in it would not be read: name {what} {key!r}, or leave it out")
         layout = "csr"
         if "format" in members.keys:
             layout = members.load("format").item()

@@ -353,6 +353,9 @@ def test_wrong_npz_files(folder):
 
     refused("labels were given, but it has its own", {"y": Y}, labels=Y)
     refused("weights were given, but it has its own", {"weights": Y**2}, weights=Y)
+    for wrong in ("w", "weight", "sample_weight"):
+        refused(f"'{wrong}' in it would not be read: name weights 'weights'", {"y": Y, wrong: Y})
+    refused("'labels' in it would not be read: name labels 'y'", {"labels": Y})
     refused("5 rows", {"y": Y[:4]})
     refused("shape is", {"shape": (5, 4, 1)})
     refused("indptr must hold 7", {"shape": (6, 4)})
