@@ -96,7 +96,8 @@ class _Stage:
         stopwatch = self._stopwatch
         stopwatch._over.append((self._label, self._tree, self._share, self._begin, stopwatch.clock()))
         if len(stopwatch._over) >= _MOST_OVER:
-            stopwatch._add_up()
+            with stopwatch._lock:
+                stopwatch._add_up()
 
 
 @dataclass

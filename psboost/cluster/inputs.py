@@ -7,7 +7,7 @@ import numpy as np
 import scipy
 
 from psboost.data import zeros
-from psboost.data.matrix import as_matrix
+from psboost.data.matrix import as_csr, as_matrix
 from psboost.data.source import PATHS, Source, open_source
 from psboost.errors import DataError
 
@@ -44,7 +44,7 @@ class DataInput:
 def _read_numbers(path: str) -> np.ndarray:
     try:
         return np.load(path, allow_pickle=False) if path.endswith(".npy") else np.loadtxt(path, ndmin=1)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise DataError(f"{path}: cannot be read as labels (.npy, or text with one number a line): {error}") from error
 
 
@@ -62,7 +62,7 @@ def as_file(folder: str, name: str, data, labels, weights, **how) -> DataInput:
     if isinstance(matrix, np.ndarray):
         csr = _stored(_as_scipy_holds(matrix), zeros.keeps_zeros(how.get("zero_as_missing")))
     else:
-        csr = scipy.sparse.csr_matrix(matrix)
+        csr = as_csr(matrix)
     arrays = {"indptr": csr.indptr, "indices": csr.indices, "data": csr.data, "shape": np.array(csr.shape, np.int64)}
     np.savez(target, **arrays, **given)
     return DataInput(str(target), **how)

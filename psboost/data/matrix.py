@@ -216,7 +216,7 @@ def open_matrix(data, labels, weights, n_features, zero_as_missing) -> Source:
         rule = False if zero_as_missing is None else zero_as_missing
         source: Source = DenseSource(matrix, labels, weights, n_features, rule)
     else:
-        csr = matrix.tocsr()
+        csr = as_csr(matrix)
         parts = (csr.indptr, csr.indices, csr.data)
         source = CsrSource(MATRIX, *parts, csr.shape, labels, weights, n_features, zero_as_missing)
     source.feature_names = names_of(data)
@@ -234,6 +234,8 @@ def as_matrix(data) -> Any:
             matrix = matrix_of(data)
         else:
             matrix = np.asarray(data)
+    except DataError:
+        raise
     except ValueError as error:
         raise DataError(f"X is not a matrix: {error}; give rows of equal length") from error
     _check_shape(data, matrix.shape)
@@ -244,6 +246,14 @@ def as_matrix(data) -> Any:
             raise DataError(f"X holds objects that are not all numbers: {error}") from error
     _check_numbers(MATRIX, matrix.dtype)
     return np.asarray(matrix) if isinstance(matrix, np.ndarray) else matrix
+
+
+def as_csr(matrix):
+    """A sparse matrix or array as CSR. What is stored of a cell in several places adds up as numbers do: scipy adds those of
+    COO in the matrix's own type, where 200 and 100 may come to 44."""
+    if matrix.format == "coo" and matrix.dtype.kind in "biu":
+        matrix = matrix.astype(np.float64)
+    return matrix.tocsr()
 
 
 def _check_shape(data, shape):

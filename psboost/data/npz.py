@@ -8,7 +8,7 @@ import zlib
 import numpy as np
 import scipy  # scipy.sparse is imported where it is first named: it takes a quarter of a second
 
-from psboost.data.matrix import CsrSource
+from psboost.data.matrix import CsrSource, as_csr
 from psboost.data.source import Source
 from psboost.errors import DataError
 
@@ -38,7 +38,7 @@ def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:
             layout = members.load("format").item()
             layout = layout.decode() if isinstance(layout, bytes) else str(layout)
         if layout != "csr":
-            matrix = scipy.sparse.load_npz(name).tocsr()
+            matrix = as_csr(scipy.sparse.load_npz(name))
             members.bytes_read = os.path.getsize(name)
             parts = (matrix.indptr, matrix.indices, matrix.data)
             shape = matrix.shape

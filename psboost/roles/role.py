@@ -99,6 +99,8 @@ class Role:
     def handle(self, sender: str, message: Message) -> Outbox:
         """What the role sends after `message`. ProtocolError names a sender that should not have sent it."""
         if isinstance(message, StopTraining):
+            if sender != COORDINATOR:
+                raise ProtocolError(f"{self.name}: StopTraining from {sender}, not expected")
             self._end(None)
         if self.done:
             return []

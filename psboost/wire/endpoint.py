@@ -11,6 +11,7 @@ import errno
 import math
 import os
 import socket
+import stat
 import time
 from types import TracebackType
 from typing import Any
@@ -178,7 +179,7 @@ class Endpoint:
                 raise
             if self.run == 0 or envelope.run in (0, self.run):
                 return envelope, message
-            if timeout is not None and time.monotonic() - began >= timeout:
+            if timeout and time.monotonic() - began >= timeout:  # without patience: as long as something waits
                 return None
 
     def broken(self) -> dict[str, float]:
@@ -317,11 +318,13 @@ def local_host_towards(host: str) -> str:
 
 
 def _check_ipc_path(path: str) -> None:
-    """ZMQError if somebody listens at the path: ZeroMQ itself would take it away from them."""
+    """ZMQError if somebody listens at the path, or it is no socket: ZeroMQ itself would take it away from them."""
     if len(path.encode()) > zmq.IPC_PATH_MAX_LEN:
         raise zmq.ZMQError(errno.ENAMETOOLONG)
     if not os.path.exists(path):
         return
+    if not stat.S_ISSOCK(os.stat(path).st_mode):
+        raise zmq.ZMQError(errno.EEXIST)
     time.sleep(0.02)  # a listener that is closing removes its path, and should not remove ours
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:

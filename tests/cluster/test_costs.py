@@ -1,5 +1,9 @@
 """Knows what roles' times and bytes must add up to in a report; does not know how roles run."""
 
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import msgpack
 import pytest
 
@@ -34,6 +38,38 @@ def test_a_stopwatch_knows_how_long_and_when_and_survives_a_message():
         assert of.by_tree == {3: {"tree": 3.0, "build": 1.0}, -1: {"build": 4.0}}
         assert of.timeline.spans == {3: [("build", 101.0, 103.0), ("tree", 100.0, 103.0)], -1: [("build", 103.0, 107.0)]}
         assert of.timeline.n_left_out == 0
+
+
+class SecondsOfThreads(threading.local):
+    """A clock that each thread has for itself: a second goes by whenever it is asked."""
+
+    now = 0.0
+
+    def __call__(self):
+        self.now += 1
+        return self.now
+
+
+def test_stages_of_several_threads_are_all_counted_while_somebody_asks():
+    stopwatch, n_stages = Stopwatch(SecondsOfThreads()), 30_000
+
+    def pass_stages():
+        for _ in range(n_stages):
+            with stopwatch.stage("build", 0):
+                pass
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            passing = [pool.submit(pass_stages) for _ in range(3)]
+            while not all(one.done() for one in passing):
+                assert stopwatch.seconds.get("build", 0) <= 3 * n_stages
+        for one in passing:
+            one.result()
+    finally:
+        sys.setswitchinterval(interval)
+    assert stopwatch.by_tree == {0: {"build": 3.0 * n_stages}}
 
 
 def test_what_a_stopwatch_said_stays_while_it_goes_on():

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+from psboost.cluster.inputs import as_file
 from psboost.data import matrix as matrix_module
 from psboost.data.columns import to_columns
 from psboost.data.source import open_source
@@ -224,6 +225,15 @@ def test_unsorted_and_repeated_columns_are_added_up(index, folder):
         same(as_rows(whole(source)), [([1, 3], [2, 4]), ([0], [4]), ([], [])])
         assert source.count((0, 3)).n_values == 3
     assert matrix.indices.tolist() == [3, 1, 3, 0, 2, 2]  # the caller's matrix is left alone
+
+
+@pytest.mark.parametrize(("dtype", "value"), [(np.uint8, 200), (np.int8, 100), (bool, True)])
+def test_repeated_cells_of_small_numbers_are_added_up_as_numbers(dtype, value, folder):
+    matrix = sparse.coo_matrix((np.full(3, value, dtype), ([0, 0, 1], [1, 1, 0])), shape=(2, 2))
+    sparse.save_npz(folder / "small.npz", matrix)
+    written = as_file(str(folder), "x", matrix, None, None).open()
+    for source in (open_source(matrix), open_source(folder / "small.npz"), written):
+        same(as_rows(whole(source)), [([1], [2 * int(value)]), ([0], [int(value)])])
 
 
 def test_large_column_numbers():

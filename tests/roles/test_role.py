@@ -161,6 +161,13 @@ def test_stop_training_ends_a_role_at_once(n_before):
     assert role.handle("coordinator", StopTraining()) == []
 
 
+def test_training_is_stopped_by_the_coordinator_alone():
+    role = started()
+    with pytest.raises(ProtocolError, match="StopTraining from worker-0-0, not expected"):
+        role.handle("worker-0-0", StopTraining())
+    assert not role.done
+
+
 def test_stages_are_told_to_the_driver():
     labels = []
 

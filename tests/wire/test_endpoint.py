@@ -383,6 +383,25 @@ def test_a_stale_ipc_path_is_taken_over(neighbours):
             assert receiver.receive(0) is None
 
 
+def test_a_file_that_an_ipc_address_names_by_mistake_stays(tmp_path, neighbours):
+    (tmp_path / "d").write_bytes(b"1 1:1\n")
+    with pytest.raises(ClusterError, match="cannot listen at .*File exists"), open_endpoint(
+        "receiver", f"ipc://{tmp_path}/d", neighbours
+    ):
+        pass
+    assert (tmp_path / "d").read_bytes() == b"1 1:1\n"
+
+
+def test_what_waits_behind_another_runs_messages_is_received_without_patience():
+    with open_endpoint("receiver", "tcp://127.0.0.1:0", None) as receiver, open_endpoint("s", None, None, run=4) as sender:
+        sender.connect("receiver", receiver.address)
+        for run in (4, 4, 5):
+            sender.rename("s", run)
+            sender.send("receiver", Beat())
+        time.sleep(0.3)  # until all wait
+        assert receiver.receive(0)[0].run == 5
+
+
 def test_local_host():
     assert local_host_towards("127.0.0.1") == "127.0.0.1"
     assert local_host_towards("localhost") in ("127.0.0.1", "::1")
