@@ -185,6 +185,18 @@ def test_rows_of_bins_narrow_and_wide(grid, tmp_path, monkeypatch):
     assert saved(psboost.train(**arguments), tmp_path) == narrow
 
 
+@pytest.mark.parametrize("zero_as_missing", [False, True])
+def test_dense_rows_are_split_as_they_are_in_memory_by_every_transport(zero_as_missing):
+    """Of features of many values, cut points depend on where row shards begin."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(301, 4))
+    X[:150][rng.random((150, 4)) < 0.6] = 0
+    params = {"max_depth": 3, "max_bin": 4, "zero_as_missing": zero_as_missing}
+    arguments = {"params": params, "X": X, "y": X[:, 0] > 0, "num_boost_round": 2, "grid": (2, 1)}
+    in_memory, by_files = (psboost.train(**arguments, transport=transport) for transport in ("inproc", "ipc"))
+    assert runs.model_text(by_files) == runs.model_text(in_memory)
+
+
 @pytest.mark.parametrize("grad_bits", [16, 32])
 @pytest.mark.parametrize(("grid", "evals"), [((1, 1), False), ((2, 2), False), ((1, 2), True)])
 def test_rows_by_tiles(grid, evals, grad_bits, tmp_path, monkeypatch):

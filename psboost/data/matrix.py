@@ -136,7 +136,8 @@ class CsrSource(_RowSource):
     def __init__(self, name, indptr, indices, data, shape, labels, weights, n_features, zero_as_missing):
         """indptr is checked here; indices and data are checked when they are read.
 
-        bytes_read stays 0 for arrays in memory; see `bytes_pending` and `mapped`.
+        bytes_read stays 0 for arrays in memory; see `bytes_pending` and `mapped`. If it `was_dense`, rows are split as those
+        of the dense matrix, whose cut points would else be others on several row shards.
         """
         super().__init__(name, *shape, labels, weights, n_features, zero_as_missing)
         if indptr.ndim != 1 or len(indptr) != shape[0] + 1 or indptr.dtype.kind not in "iu":
@@ -151,8 +152,11 @@ class CsrSource(_RowSource):
         self._data = data
         self.bytes_pending = iter([0])  # read when the source was opened, told with the first piece
         self.mapped = False
+        self.was_dense = False
 
     def split(self, span, n_parts):
+        if self.was_dense:
+            return super().split(span, n_parts)
         check_parts(n_parts)
         begin, end = span
 
