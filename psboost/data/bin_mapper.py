@@ -1,7 +1,6 @@
 """Knows the cut points of a data set by the user's feature numbers, and their file; does not know rows."""
 
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from psboost.data import zeros
 from psboost.data.cut_points import CutPoints
+from psboost.data.npz import UNREADABLE
 from psboost.errors import ModelError
 from psboost.files import replaced
 from psboost.kernels.floats import FLOAT32_MAX
@@ -101,7 +101,7 @@ class BinMapper:
                 file.seek(0)
                 with np.load(file, allow_pickle=False) as archive:
                     arrays = {name: archive[name] for name in _ARRAYS}
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except UNREADABLE as error:
             raise ModelError(f"{path} is no bin mapper: {error}") from error
         for name, dtype in _ARRAYS.items():
             if arrays[name].dtype != dtype or arrays[name].ndim != 1:

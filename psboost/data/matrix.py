@@ -254,10 +254,13 @@ def as_matrix(data) -> Any:
 
 def as_csr(matrix):
     """A sparse matrix or array as CSR. What is stored of a cell in several places adds up as numbers do: scipy adds those of
-    COO in the matrix's own type, where 200 and 100 may come to 44."""
+    COO in the matrix's own type, where 200 and 100 may come to 44. Zeros of BSR are not stored ones: they pad its blocks."""
     if matrix.format == "coo" and matrix.dtype.kind in "biu":
         matrix = matrix.astype(np.float64)
-    return matrix.tocsr()
+    csr = matrix.tocsr()
+    if matrix.format == "bsr":
+        csr.eliminate_zeros()
+    return csr
 
 
 def _check_shape(data, shape):

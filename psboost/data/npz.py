@@ -13,7 +13,11 @@ from psboost.data.source import Source
 from psboost.errors import DataError
 
 _MISNAMED = {"y": {"label", "labels", "target"}, "weights": {"w", "weight", "sample_weight"}}
-_ERRORS = (OSError, ValueError, EOFError, KeyError, NotImplementedError, zipfile.BadZipFile, zlib.error)
+# What a damaged file can make of reading it; RuntimeError: a member says that it is encrypted.
+UNREADABLE = (
+    OSError, ValueError, TypeError, AttributeError, EOFError, KeyError, NotImplementedError, RuntimeError, struct.error,
+    zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
 
 
 def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:
@@ -50,7 +54,10 @@ def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:
                     f"{name}: no {missing[0]!r} in it: write it with scipy.sparse.save_npz, or with indptr, "
                     f"indices, data and shape"
                 )
-            shape = tuple(members.load("shape").tolist())
+            shape = members.load("shape")
+            if shape.ndim != 1 or shape.dtype.kind not in "iu":
+                raise DataError(f"{name}: its shape is {shape.tolist()!r}: two whole numbers, rows and columns, are needed")
+            shape = tuple(shape.tolist())
             indices, data = members.map("indices"), members.map("data")
             mapped = indices is not None and data is not None
             if not mapped:
@@ -58,9 +65,9 @@ def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:
             parts = (members.load("indptr"), indices, data)
     except DataError:
         raise
-    except _ERRORS as error:
+    except UNREADABLE as error:
         raise DataError(f"{name}: cannot be read as .npz: {error}; use scipy.sparse.save_npz") from error
-    if len(shape) != 2 or min(shape) < 0:
+    if len(shape) != 2 or min(shape) < 0 or max(shape) >= 2**63:
         raise DataError(f"{name}: its shape is {shape}: two numbers, rows and columns, are needed")
     source = CsrSource(name, *parts, shape, given["labels"], given["weights"], n_features, zero_as_missing)
     source.bytes_pending = iter([members.bytes_read])

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -100,6 +101,13 @@ def test_a_damaged_mapper_is_refused(damage, tmp_path):
 
 
 def test_other_files_are_refused(tmp_path):
+    mapper().save(tmp_path / "packed.npz")
+    damaged = bytearray((tmp_path / "packed.npz").read_bytes())
+    for entry in re.finditer(b"PK\x01\x02", bytes(damaged)):  # of the zip's directory: how the member is compressed
+        damaged[entry.start() + 10] = 77
+    (tmp_path / "packed.npz").write_bytes(damaged)
+    with pytest.raises(ModelError, match=r"packed\.npz is no bin mapper: .*compression method"):
+        BinMapper.load(tmp_path / "packed.npz")
     path = tmp_path / "other.npz"
     with pytest.raises(ModelError, match=r"other\.npz"):
         BinMapper.load(path)
