@@ -25,8 +25,8 @@ Gradient-boosted decision trees on data cut into row x column blocks.
   psboost train train.svm --model model.json --grid 2x2 --servers 2 --eval test=test.svm
   psboost predict model.json test.svm --out predictions.txt
 
-DATA is svmlight text (also .gz and .bz2) or a scipy .npz file. Settings come from flags, then PSBOOST_* environment
-variables, then the TOML file of --config, then the defaults.
+DATA is svmlight text (also .gz and .bz2) or a scipy .npz file. Settings of train and coordinator come from
+flags, then PSBOOST_* environment variables, then the TOML file of --config, then the defaults.
 """
 
 

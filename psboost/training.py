@@ -78,7 +78,7 @@ def train(
     sample_weight    float (n_rows), >= 0
     bin_mapper       the cut points of an earlier training (Forest.bin_mapper, or the file it was saved to), and its
                      rule for zeros unless params has one
-    callbacks        called with a Round after each round; one that returns True ends the training
+    callbacks        called with a Round after each round; one that returns something true ends the training
     codec            how histograms are sent: "packed", or "csr" (the paper's)
     index_base       of svmlight files: 0 or 1
     n_features       declared width, where a file does not show it

@@ -85,14 +85,19 @@ def exact_steps(steps: Steps, loss, base_score: float, weight: float) -> Steps:
     return steps if found is None else replace(steps, grad=weight * found[0], hess=weight * found[1], exact=True)
 
 
+def _bits_that_fit(grad_bits: int) -> int:
+    """log2 of the most steps that a half of a packed row has room for."""
+    return 15 if grad_bits <= 16 else 30
+
+
 def _bits_of_grad(grad_bits: int) -> int:
     """log2 of the most steps that a grad has."""
-    return min(grad_bits + 1, 15 if grad_bits <= 16 else 30)
+    return min(grad_bits + 1, _bits_that_fit(grad_bits))
 
 
 def _bits_of_hess(grad_bits: int) -> int:
     """log2 of the most steps that a hess has."""
-    return min(grad_bits - 1, 30)
+    return min(grad_bits - 1, _bits_that_fit(grad_bits))
 
 
 def greatest_sum(grad_bits: int, n_rows: int) -> int:

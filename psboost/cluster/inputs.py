@@ -7,7 +7,8 @@ import numpy as np
 import scipy
 
 from psboost.data import zeros
-from psboost.data.matrix import CsrSource, as_csr, as_matrix
+from psboost.data.matrix import as_csr, as_matrix
+from psboost.data.npz import WAS_DENSE
 from psboost.data.source import PATHS, Source, open_source
 from psboost.errors import DataError
 
@@ -17,7 +18,6 @@ class DataInput:
     """A data set as a file, and how to read it; `to_dict` and `from_dict` carry it to other processes.
 
     labels, weights: the paths of those for .npz data that holds none: .npy, or text with one number a line.
-    was_dense: whether the .npz was written of a dense matrix, and is split as that would be.
     """
 
     path: str
@@ -26,17 +26,13 @@ class DataInput:
     index_base: int = 1
     n_features: int | None = None
     zero_as_missing: zeros.Rule | None = None
-    was_dense: bool = False
 
     def open(self) -> Source:
         labels, weights = (None if path is None else _read_numbers(path) for path in (self.labels, self.weights))
-        source = open_source(
+        return open_source(
             self.path, labels, weights=weights, index_base=self.index_base, n_features=self.n_features,
             zero_as_missing=self.zero_as_missing,
         )  # fmt: skip
-        if isinstance(source, CsrSource):
-            source.was_dense = self.was_dense
-        return source
 
     def to_dict(self) -> dict:
         return asdict(self)
@@ -66,11 +62,12 @@ def as_file(folder: str, name: str, data, labels, weights, **how) -> DataInput:
     target, matrix = Path(folder) / f"{name}.npz", as_matrix(data)
     if isinstance(matrix, np.ndarray):
         csr = _stored(_as_scipy_holds(matrix), zeros.keeps_zeros(how.get("zero_as_missing")))
+        given[WAS_DENSE] = np.ones(1, bool)
     else:
         csr = as_csr(matrix)
     arrays = {"indptr": csr.indptr, "indices": csr.indices, "data": csr.data, "shape": np.array(csr.shape, np.int64)}
     np.savez(target, **arrays, **given)
-    return DataInput(str(target), was_dense=isinstance(matrix, np.ndarray), **how)
+    return DataInput(str(target), **how)
 
 
 def _as_scipy_holds(matrix: np.ndarray) -> np.ndarray:

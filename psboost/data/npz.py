@@ -12,6 +12,7 @@ from psboost.data.matrix import CsrSource, as_csr
 from psboost.data.source import Source
 from psboost.errors import DataError
 
+WAS_DENSE = "was_dense"  # in a file of ours: it holds what was a dense matrix, and is split as that would be
 _MISNAMED = {"y": {"label", "labels", "target"}, "weights": {"w", "weight", "sample_weight"}}
 # What a damaged file can make of reading it; RuntimeError: a member says that it is encrypted.
 UNREADABLE = (
@@ -45,7 +46,7 @@ def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:
             matrix = as_csr(scipy.sparse.load_npz(name))
             members.bytes_read = os.path.getsize(name)
             parts = (matrix.indptr, matrix.indices, matrix.data)
-            shape = matrix.shape
+            shape = np.array(matrix.shape)
             mapped = False
         else:
             missing = [key for key in ("indptr", "indices", "data", "shape") if key not in members.keys]
@@ -55,9 +56,6 @@ def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:
                     f"indices, data and shape"
                 )
             shape = members.load("shape")
-            if shape.ndim != 1 or shape.dtype.kind not in "iu":
-                raise DataError(f"{name}: its shape is {shape.tolist()!r}: two whole numbers, rows and columns, are needed")
-            shape = tuple(shape.tolist())
             indices, data = members.map("indices"), members.map("data")
             mapped = indices is not None and data is not None
             if not mapped:
@@ -67,11 +65,12 @@ def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:
         raise
     except UNREADABLE as error:
         raise DataError(f"{name}: cannot be read as .npz: {error}; use scipy.sparse.save_npz") from error
-    if len(shape) != 2 or min(shape) < 0 or max(shape) >= 2**63:
-        raise DataError(f"{name}: its shape is {shape}: two numbers, rows and columns, are needed")
-    source = CsrSource(name, *parts, shape, given["labels"], given["weights"], n_features, zero_as_missing)
+    if shape.shape != (2,) or shape.dtype.kind not in "iu" or not 0 <= min(shape.tolist()) <= max(shape.tolist()) < 2**63:
+        raise DataError(f"{name}: its shape is {shape.tolist()!r}: two whole numbers, rows and columns, are needed")
+    source = CsrSource(name, *parts, tuple(shape.tolist()), given["labels"], given["weights"], n_features, zero_as_missing)
     source.bytes_pending = iter([members.bytes_read])
     source.mapped = mapped
+    source.was_dense = WAS_DENSE in members.keys
     return source
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from psboost.cluster.inputs import as_file
+from psboost.cluster.inputs import DataInput, as_file
 from psboost.data import matrix as matrix_module
 from psboost.data.columns import to_columns
 from psboost.data.source import open_source
@@ -391,3 +391,9 @@ def test_wrong_npz_files(folder):
         damaged[entry.start() + 42 : entry.start() + 46] = (len(damaged) - 10).to_bytes(4, "little")
     path.write_bytes(damaged)
     refused("cannot be read as .npz")
+
+
+def test_an_empty_file_of_labels(folder):
+    (folder / "labels.npy").touch()
+    with pytest.raises(DataError, match=r"labels\.npy: cannot be read as labels"):
+        DataInput(str(save(folder, X)), labels=str(folder / "labels.npy")).open()
