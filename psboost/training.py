@@ -19,7 +19,7 @@ from psboost.config import Parameters, TrainConfig, check_setting, checked_clust
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.matrix import MATRIX
-from psboost.data.source import PATHS, Source, open_source
+from psboost.data.source import PATHS, Source, check_as_wide, open_source
 from psboost.errors import DataError, ParameterError
 from psboost.kernels.prepare import ANY, prepare
 from psboost.lab.hosts import Cluster
@@ -78,7 +78,7 @@ def train(
     sample_weight    float (n_rows), >= 0
     bin_mapper       the cut points of an earlier training (Forest.bin_mapper, or the file it was saved to), and its
                      rule for zeros unless params has one
-    callbacks        called with a Round after each round; one that returns something true ends the training
+    callbacks        called with a Round after each round; one that returns True ends the training, and others return None
     codec            how histograms are sent: "packed", or "csr" (the paper's)
     index_base       of svmlight files: 0 or 1
     n_features       declared width, where a file does not show it
@@ -115,15 +115,13 @@ def train(
     )
     source = open_source(X, y, weights=sample_weight, zero_as_missing=job.zero_as_missing, **how)
     how["zero_as_missing"] = source.zero_as_missing
-    eval_sources = _open_evals(names, [partial(open_source, *pair, **how) for pair in eval_data])
-    for one in eval_sources:
-        if difference := first_difference(one.feature_names, source.feature_names):
-            raise DataError(f"{one.name} has {difference} the model is trained: give the same columns in that order")
+    _check_bins_fit(bin_mapper, source)
+    eval_sources = _open_evals(names, [partial(open_source, *pair, **how) for pair in eval_data], source)
     job = replace(job, zero_as_missing=source.zero_as_missing, data_name=source.name)
     prepare_kernels(transport, mode, grid)  # once nothing is wrong with what was given
 
     def on_round(round_: Round) -> bool:
-        return any([callback(round_) for callback in callbacks])
+        return any([_ends_training(callback, round_) for callback in callbacks])
 
     def in_processes(**shared):
         with TemporaryDirectory(prefix="psboost-") as folder:
@@ -149,7 +147,8 @@ def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None 
     data = DataInput(str(config.data.resolve()), labels, **how)
     eval_data = tuple(DataInput(str(path.resolve()), **how) for _, path in config.evals)
     source = data.open()
-    eval_sources = _open_evals(tuple(name for name, _ in config.evals), [one.open for one in eval_data])
+    _check_bins_fit(given, source)
+    eval_sources = _open_evals(tuple(name for name, _ in config.evals), [one.open for one in eval_data], source)
     job = Job(
         parameters=parameters,
         n_row_shards=config.grid[0],
@@ -248,8 +247,26 @@ def _callables(callbacks: Sequence[Callable]) -> list[Callable]:
     return list(callbacks)
 
 
-def _open_evals(names: tuple[str, ...], opens: list[Callable[[], Source]]) -> tuple[Source, ...]:
-    """The evaluation sets' sources. DataError, naming the set, if one cannot be opened."""
+def _ends_training(callback: Callable, round_: Round) -> bool:
+    """Whether the callback returns True. ParameterError for what it may return by accident, as `file.write` does."""
+    answer = callback(round_)
+    if answer is None or type(answer).__name__ in ("bool", "bool_"):  # numpy's as well
+        return bool(answer)
+    name = getattr(callback, "__qualname__", type(callback).__name__)
+    raise ParameterError(
+        f"callbacks: {name} returned {answer!r:.60}: return True to end the training, and False or None to go on"
+    )
+
+
+def _check_bins_fit(bin_mapper: BinMapper | None, source: Source) -> None:
+    """DataError if there is a bin mapper, made of data of another width. That of text shows when it is read (Dealing)."""
+    if bin_mapper is not None and (n_features := source.other_width(bin_mapper.n_features)) is not None:
+        raise bin_mapper.of_other_width(source.name, n_features)
+
+
+def _open_evals(names: tuple[str, ...], opens: list[Callable[[], Source]], training: Source) -> tuple[Source, ...]:
+    """The evaluation sets' sources. DataError, naming the set, if one cannot be opened, or has other columns than the
+    training data, as far as both say which they have."""
     opened = []
     for name, open_one in zip(names, opens, strict=True):
         what = f"the evaluation data {name!r}"
@@ -259,6 +276,9 @@ def _open_evals(names: tuple[str, ...], opens: list[Callable[[], Source]]) -> tu
             raise DataError(f"{what}: {error}") from error
         if one.name == MATRIX:
             one.name = what
+        check_as_wide(one, training)
+        if difference := first_difference(one.feature_names, training.feature_names):
+            raise DataError(f"{one.name} has {difference} the model is trained: give the same columns in that order")
         opened.append(one)
     return tuple(opened)
 

@@ -1,6 +1,7 @@
 """psboost.train from Python: input of every kind, callbacks, reports, evaluation, edge cases and bad input."""
 
 import gc
+import io
 import json
 import re
 import weakref
@@ -289,6 +290,16 @@ def test_an_error_in_a_callback_comes_out_and_everything_ends(transport):
         train(X, y, transport=transport, grid=(2, 2), callbacks=[fail])
 
 
+@pytest.mark.parametrize("transport", ["memory", "inproc"])
+def test_callbacks_say_by_true_alone_that_training_ends(transport):
+    X, y = runs.sparse_data()
+    for answer, n_trees in ((None, 3), (False, 3), (np.False_, 3), (np.True_, 1)):
+        forest = train(X, y, callbacks=[lambda _, answer=answer: answer], transport=transport)
+        assert len(forest.trees) == n_trees
+    with runs.no_threads_left(), pytest.raises(ParameterError, match=r"<lambda> returned 7: return True to end the"):
+        train(X, y, callbacks=[lambda _: None, lambda _: io.StringIO().write("a round")], transport=transport)
+
+
 # --- the report
 
 
@@ -543,19 +554,19 @@ def test_data_are_let_go_after_the_training(how):
 
 
 @pytest.mark.parametrize("grid", [(1, 1), (2, 2)])
-def test_evaluation_data_may_be_wider_or_narrower(grid, tmp_path):
+def test_text_to_train_or_evaluate_on_does_not_say_how_wide_it_is(grid, tmp_path):
     X, y = runs.sparse_data()
-    wide = sparse.hstack([X, X], format="csr")
-    forest = train(X, y, grid=grid, evals=[(wide, y, "wide"), (X[:, :3], y, "narrow")])
-    assert forest.n_features == 8
-    margins = forest.predict(X, output_margin=True)
-    assert forest.report["evaluation"]["wide-logloss"][-1] == METRICS["logloss"](margins, y)
-    (tmp_path / "e.svm").write_text(svm_text(wide, y))
-    (tmp_path / "t.svm").write_text(svm_text(X, y))
-    for data, width in (((X, y), 8), ((tmp_path / "t.svm",), 16)):  # text does not say how many columns there are
-        forest = train(*data, grid=grid, evals=[(str(tmp_path / "e.svm"), "file")])
-        assert forest.n_features == width
-        assert forest.report["evaluation"]["file-logloss"][-1] == METRICS["logloss"](margins, y)
+    wide, train_text, wide_text, narrow_text = sparse.hstack([X, X], format="csr"), *(tmp_path / name for name in "twn")
+    for path, data in ((train_text, X), (wide_text, wide), (narrow_text, X[:, :3].tocsr())):
+        path.write_text(svm_text(data, y))
+    margins = train(X, y, grid=grid).predict(X, output_margin=True)
+    for evaluation in ((wide_text,), (wide, y)):
+        forest = train(train_text, grid=grid, evals=[(*evaluation, "e")])
+        assert forest.n_features == 16
+        assert forest.report["evaluation"]["e-logloss"][-1] == METRICS["logloss"](margins, y)
+    assert train(X, y, grid=grid, evals=[(narrow_text, "e")]).n_features == 8
+    with pytest.raises(DataError, match=f"{wide_text} has 16 features, X has 8: give the same columns in both"):
+        train(X, y, grid=grid, evals=[(wide_text, "e")])
 
 
 # --- edge cases that just work
@@ -757,6 +768,8 @@ Y6 = np.array([0, 1, 0, 1, 0, 1])
         ({"evals": [(X6, Y6 + 1, "a")]}, DataError, "label 2"),
         ({"evals": [(X6, "a")]}, DataError, "has no labels"),
         ({"evals": [(X6[:0], Y6[:0], "a")]}, DataError, "the evaluation data 'a' has no rows"),
+        ({"evals": [(X6[:, :1], Y6, "a")]}, DataError, "'a' has 1 features, X has 2: give the same columns"),
+        ({"evals": [(np.c_[X6, X6], Y6, "a")]}, DataError, "'a' has 4 features, X has 2: give the same columns"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("transport", ["memory", "inproc"])
@@ -794,6 +807,21 @@ def test_bin_mappers_that_do_not_fit():
     with pytest.raises(ParameterError, match=re.escape("fewer than 12 rows, but this training could split")):
         train(X, y, bin_mapper=few)
     assert train(X, y, {"min_child_weight": 3}, bin_mapper=few).report["trees"] == 3
+
+
+def test_bin_mappers_of_other_data_do_not_fit(tmp_path):
+    X, y = runs.sparse_data()
+    mapper, text = train(X, y).bin_mapper, tmp_path / "a.svm"
+    for other, n_features in ((X[:, :3], 3), (sparse.hstack([X, X]).tocsr(), 2 * X.shape[1])):
+        with pytest.raises(DataError, match=f"X has {n_features} features, .* made of data with {X.shape[1]}: give"):
+            train(other, y, bin_mapper=mapper)
+    text.write_text("1 1:1 2:2\n0 2:1\n" * 40)
+    narrow = train(text).bin_mapper
+    assert narrow.n_features == 2
+    assert train(text, bin_mapper=narrow).report["trees"] == 3
+    text.write_text("1 1:1\n0 2:1 9:3\n" * 40)
+    with pytest.raises(DataError, match="a.svm has 9 features, the bin mapper was made of data with 2"):
+        train(text, bin_mapper=narrow, grid=(2, 1))
 
 
 def test_a_bin_mapper_brings_its_rule_for_zeros(tmp_path):

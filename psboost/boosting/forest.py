@@ -235,8 +235,7 @@ class Forest:
     def check_columns(self, source: Source, n_found: int = 0) -> None:
         """ModelError unless rows are as wide as the model; or narrower, of text, in which so many columns were found. And if
         columns have names, here and there, that are not the same."""
-        n_columns = n_found if source.width is None else source.width
-        if n_columns > self.n_features or source.width not in (None, self.n_features):
+        if (n_columns := source.other_width(self.n_features, n_found)) is not None:
             more = f"leave the others out, or train with n_features={n_columns}"
             raise ModelError(
                 f"{source.name} has {n_columns} features, the model was trained on {self.n_features}: "

@@ -9,7 +9,7 @@ import numpy as np
 from psboost.data import zeros
 from psboost.data.cut_points import CutPoints
 from psboost.data.npz import UNREADABLE
-from psboost.errors import ModelError
+from psboost.errors import DataError, ModelError
 from psboost.files import replaced
 from psboost.kernels.floats import FLOAT32_MAX
 
@@ -75,6 +75,13 @@ class BinMapper:
         at = np.minimum(np.searchsorted(self.features, features), len(self.features) - 1)
         known = np.where(self.features[at] == features, at, -1)
         return _take(self.offsets, self.cuts, self.has_missing, known)
+
+    def of_other_width(self, name: str, n_features: int) -> DataError:
+        """What is wrong with data that have so many features."""
+        return DataError(
+            f"{name} has {n_features} features, the bin mapper was made of data with {self.n_features}: give the same "
+            "columns, or leave the bin mapper out"
+        )
 
     def save(self, path: str | Path) -> None:
         """Write the mapper as .npz, whole or not at all; equal mappers give equal bytes. ModelError."""

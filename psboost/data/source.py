@@ -89,6 +89,13 @@ class Source(ABC):
         """n_parts half-open spans that together hold all rows once, balanced by stored values or bytes."""
         return self.split((0, self.size), n_parts)
 
+    def other_width(self, n_features: int, n_found: int = 0) -> int | None:
+        """How many columns there are, if that is not n_features; None if it is. Text, in which n_found columns were found,
+        may have fewer."""
+        if self.width is None:
+            return n_found if n_found > n_features else None
+        return None if self.width == n_features else self.width
+
     def with_rule(self, zero_as_missing: zeros.Rule) -> "Source":
         """The same data, read by this rule."""
         other = copy(self)
@@ -302,6 +309,14 @@ def check_data_file(path: str | os.PathLike[str]) -> None:
     if Path(path).suffix in _OF_OTHERS:
         raise DataError(
             f"{path}: files of this kind are not read: give svmlight text (also .gz and .bz2), an .npz, or the matrix itself"
+        )
+
+
+def check_as_wide(source: Source, training: Source, n_found: int = 0) -> None:
+    """DataError if evaluation data have another width than the training data, as far as both say so (other_width)."""
+    if training.width is not None and (n_columns := source.other_width(training.width, n_found)) is not None:
+        raise DataError(
+            f"{source.name} has {n_columns} features, {training.name} has {training.width}: give the same columns in both"
         )
 
 

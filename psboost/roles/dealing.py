@@ -160,7 +160,7 @@ class Dealing:
         min_rows = least_rows(job.parameters.min_child_weight, bounds, job.steps(bounds, stock.n_rows))
         usable = stock.counts >= min_rows
         if given is not None:
-            _check_fit(given, job, min_rows)
+            _check_fit(given, stock, job, min_rows)
             usable &= np.isin(stock.ids, given.features)
         order = np.lexsort((stock.ids[usable], -stock.counts[usable]))
         ids, counts = stock.ids[usable][order], stock.counts[usable][order]
@@ -268,8 +268,10 @@ def _deal_alike(loads: np.ndarray, n_parts: int, bundles: np.ndarray | None) -> 
     return _deal(loads, [1] * n_parts)[0]
 
 
-def _check_fit(given: BinMapper, job: Job, min_rows: int) -> None:
-    """ParameterError if a bin mapper does not serve this training."""
+def _check_fit(given: BinMapper, stock: Stock, job: Job, min_rows: int) -> None:
+    """ParameterError or DataError if a bin mapper does not serve this training."""
+    if stock.n_features > given.n_features:
+        raise given.of_other_width(job.data_name, stock.n_features)
     if job.parameters.sketch_every:
         raise ParameterError(
             f"sketch_every={job.parameters.sketch_every} makes new cut points, and a bin mapper has those to use: give one "

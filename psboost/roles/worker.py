@@ -20,7 +20,7 @@ from psboost.data.columns import AnyColumns, SortedColumns, join_columns, sort_c
 from psboost.data.cut_points import CutPoints
 from psboost.data.rows import Counts, Held
 from psboost.data.sketches import Sketches
-from psboost.data.source import Source
+from psboost.data.source import Source, check_as_wide
 from psboost.errors import DataError
 from psboost.kernels.gradients import add_values
 from psboost.kernels.prepare import prepare
@@ -104,6 +104,8 @@ class Worker(Role):
         self.bytes_read += counts.bytes_read + sum(part.bytes_read for part in eval_counts)
         weights = _weights(counts)
         of_text = eval_counts if self._source.width is None else []  # which does not say how many columns there are
+        for source, part in zip(self._eval_sources, eval_counts, strict=True):
+            check_as_wide(source, self._source, part.n_features)
         self.send(
             COORDINATOR,
             DescribeRows(
