@@ -163,8 +163,10 @@ def test_metrics_follow_the_objective():
     assert Parameters(eval_metric=["error", "auc", "error"]).metrics == ("error", "auc")
 
 
-def test_base_score_of_a_regression_may_be_any_number():
-    assert Parameters(objective="reg:squarederror", base_score=-3).base_score == -3
+def test_base_score_of_a_regression_may_be_any_number_of_float32():
+    for score in (-3, -3.4028234e38):
+        assert Parameters(objective="reg:squarederror", base_score=score).base_score == score
+    refused("base_score", Parameters, objective="reg:squarederror", base_score=3.4028236e38)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from psboost.boosting.forest import base_margin
-from psboost.errors import DataError, ParameterError
+from psboost.errors import DataError
 from psboost.kernels.floats import FLOAT32_MAX
 
 FLOAT_MAX = float(FLOAT32_MAX)
@@ -69,12 +68,6 @@ class Logistic:
             return None
         return 1.0 / share.denominator, hess
 
-    def margin_of(self, base_score: float) -> np.float32:
-        """The margin of a base_score; ParameterError unless it lies between 0 and 1."""
-        if not 0.0 < base_score < 1.0:
-            raise ParameterError(f"base_score={base_score:g}: {self.name} wants a probability between 0 and 1")
-        return base_margin(self.name, base_score)
-
 
 class SquaredError:
     """reg:squarederror. Any finite labels; hess = w; grad has no bound, so each tree opens with its maximum."""
@@ -102,12 +95,6 @@ class SquaredError:
 
     def exact_steps(self, base_score: float, most: int) -> None:  # noqa: ARG002
         """None: labels are any numbers."""
-
-    def margin_of(self, base_score: float) -> np.float32:
-        """The margin of a base_score: itself; ParameterError if float32 cannot hold it."""
-        if not abs(base_score) <= FLOAT_MAX:
-            raise ParameterError(f"base_score={base_score:g}: {self.name} wants a number within +-{FLOAT_MAX:g}")
-        return np.float32(base_score)
 
 
 LOSSES = {loss.name: loss for loss in (Logistic(), SquaredError())}

@@ -20,6 +20,7 @@ ALIASES = {
     "alpha": "reg_alpha",
     "min_split_loss": "gamma",
 }
+_FLOAT32_MAX = (2.0 - 2.0**-23) * 2.0**127
 _SEED = "the seed is an argument: psboost.train(..., seed=), or --seed"
 _ROUNDS = "the number of rounds is an argument: psboost.train(..., num_boost_round=), or --num-boost-round"
 _PARALLEL = "the number of threads is an argument: psboost.train(..., threads=), or --threads"
@@ -79,7 +80,7 @@ class Parameters:
     gamma: float = define(0.0, Float(0), "gain that a split must reach")
     min_child_weight: float = define(1.0, Float(0), "sum of hessians that a child must reach")
     base_score: float | None = define(
-        None, Float(), "prediction before the first tree", optional="estimated from the labels"
+        None, Float(-_FLOAT32_MAX, _FLOAT32_MAX), "prediction before the first tree", optional="estimated from the labels"
     )
     grad_bits: int | None = define(
         None,

@@ -284,8 +284,8 @@ def _checked_vector(what, given, name, n_rows):
         raise DataError(f"{what} are a masked array: leave the rows out for which there are none")
     try:
         given = np.asarray(given)
-        if given.dtype.kind == "c":
-            raise ValueError("complex numbers")
+        if given.dtype.kind in "cmM":  # numpy would make numbers of them
+            raise ValueError(f"{given.dtype} values")
         if given.ndim == 2 and given.shape[1] == 1:
             given = given[:, 0]
         vector = np.ascontiguousarray(given, np.float64)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from psboost.boosting.fixed_point import Steps, exact_steps
-from psboost.boosting.forest import Forest, Tree
+from psboost.boosting.forest import Forest, Tree, base_margin
 from psboost.boosting.growth import Frontier, grown_tree
 from psboost.boosting.losses import Bounds
 from psboost.boosting.metrics import METRICS
@@ -143,7 +143,7 @@ class Coordinator(Role):
         if base_score is None:
             [sums] = yield from self._leaf_sums(-1, 1, self._usual_steps)
             base_score = job.loss.intercept(*sums)
-        margin = job.loss.margin_of(base_score)
+        margin = base_margin(job.loss.name, base_score)
         for worker in job.workers:
             self.send(worker, CloseTree(values=np.array([margin], np.float32)))
         return base_score

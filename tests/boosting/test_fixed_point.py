@@ -20,6 +20,7 @@ from psboost.boosting.fixed_point import (
     rounding_key,
     steps_for,
 )
+from psboost.boosting.forest import base_margin
 from psboost.boosting.losses import LOSSES, Bounds
 
 BITS = pytest.mark.parametrize("grad_bits", [4, 8, 16, 32])
@@ -143,7 +144,7 @@ def test_where_all_margins_are_one_gradients_are_whole_steps(n_positive, n_rows,
     assert steps.grad == pytest.approx(weight / n, rel=1e-15)
     assert steps.hess == pytest.approx(weight * base_score * (1 - base_score), rel=1e-15)
     assert (steps.leaf_grad, steps.leaf_hess) == (USUAL.leaf_grad, USUAL.leaf_hess)
-    p = np.float32(1 / (1 + math.exp(-float(LOGISTIC.margin_of(base_score)))))
+    p = np.float32(1 / (1 + math.exp(-float(base_margin("binary:logistic", base_score)))))
     grads, hesses = np.array([p - 1, p]) * np.float32(weight), np.repeat(p * (1 - p), 2) * np.float32(weight)
     for tree in range(200):
         packed = round_gradients(grads, hesses, steps, rounding_key(0, tree), 0)
