@@ -14,6 +14,7 @@ import xgboost
 from scipy import sparse
 
 import psboost
+from psboost.boosting.forest import base_margin
 from psboost.boosting.metrics import METRICS
 from psboost.errors import ClusterError, DataError, ModelError, ParameterError
 from tests import runs
@@ -920,7 +921,20 @@ def test_the_first_tree_is_xgboosts_where_features_gain_the_same(grad_bits):
         assert (ours.left[node] < 0) == (tree["left_children"][other] < 0)
         if ours.left[node] >= 0:
             pairs += (ours.left[node], tree["left_children"][other]), (ours.right[node], tree["right_children"][other])
+        assert ours.value[node] == pytest.approx(tree["base_weights"][other], rel=1e-4, abs=1e-5)
     assert len(pairs) > 50
+
+
+@pytest.mark.parametrize(("grid", "min_child_weight"), [((1, 1), 1.0), ((2, 2), 1.0), ((2, 2), 0.3)])
+def test_a_root_lighter_than_min_child_weight_is_worth_what_xgboosts_is(grid, min_child_weight):
+    """Which is 0: it is no child, but that is what XGBoost asks of every node."""
+    X, y = np.arange(4.0).reshape(4, 1), np.array([0, 1, 1, 1])
+    params = {"objective": "binary:logistic", "base_score": 0.3, "min_child_weight": min_child_weight}
+    theirs = xgboost.train(params | {"nthread": 1}, xgboost.DMatrix(X, y), 2)
+    expected = theirs.predict(xgboost.DMatrix(X), output_margin=True)
+    ours = train(X, y, params, num_boost_round=2, grid=grid)
+    np.testing.assert_allclose(ours.predict(X, output_margin=True), expected, rtol=1e-6)
+    assert (expected == base_margin("binary:logistic", 0.3)).all() == (min_child_weight == 1.0)
 
 
 def zeros_that_matter(n_rows, seed):

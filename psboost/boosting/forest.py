@@ -57,7 +57,7 @@ class Tree:
     feature: np.ndarray  # int64: the user's column number, -1 for a leaf
     threshold: np.ndarray  # float32: value < threshold goes left
     default_left: np.ndarray  # uint8: 1 if a missing value goes left
-    value: np.ndarray  # float32: of a leaf, times the learning rate; of an inner node, what it would have had
+    value: np.ndarray  # float32: of a leaf, times the learning rate; of an inner node, what it would have had without it
     gain: np.ndarray  # float32: 0 for a leaf
     sum_hess: np.ndarray  # float32
 

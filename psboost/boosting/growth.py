@@ -44,12 +44,12 @@ class Frontier:
 
 
 def grown_tree(
-    levels: list[Splits], root_sums: np.ndarray, leaf_values: np.ndarray, steps: Steps, rule: SplitRule, learning_rate: float
+    levels: list[Splits], root_sums: np.ndarray, leaf_values: np.ndarray, steps: Steps, rule: SplitRule
 ) -> Tree:
     """The tree that comes of the splits of one level or more.
 
     root_sums    int64 (2): of grad and hess, in steps
-    leaf_values  float32: of its leaves, in order of node; other nodes have what their sums are worth
+    leaf_values  float32: of its leaves, in order of node; others have what their sums are worth, at a learning rate of 1
     """
     splits, features, thresholds, gains, child_sums = (
         np.concatenate(of_levels)
@@ -60,8 +60,8 @@ def grown_tree(
     sums[0], sums[1:] = root_sums, child_sums.reshape(-1, 2)
     nodes = [np.empty(n_nodes, dtype) for dtype in TREE_DTYPES.values()]
     trees.grow(
-        splits, features, thresholds, gains, sums, steps.grad, steps.hess, rule.reg_lambda, rule.reg_alpha, learning_rate,
-        leaf_values, *nodes,
+        splits, features, thresholds, gains, sums, steps.grad, steps.hess, rule.reg_lambda, rule.reg_alpha, leaf_values,
+        *nodes,
     )  # fmt: skip
     return Tree(*nodes)
 

@@ -31,24 +31,24 @@ def weigh_leaves(sums, reg_lambda, reg_alpha, learning_rate, values):
 
 @kernel(
     void(
-        IN2[int32], IN[int64], IN[float32], IN[float64], IN2[int64], float64, float64, float64, float64, float64,
-        IN[float32], OUT[int32], OUT[int32], OUT[int64], OUT[float32], OUT[uint8], OUT[float32], OUT[float32], OUT[float32],
+        IN2[int32], IN[int64], IN[float32], IN[float64], IN2[int64], float64, float64, float64, float64, IN[float32],
+        OUT[int32], OUT[int32], OUT[int64], OUT[float32], OUT[uint8], OUT[float32], OUT[float32], OUT[float32],
     )
 )  # fmt: skip
 def grow(
-    splits, features, thresholds, gains, sums, grad_step, hess_step, reg_lambda, reg_alpha, learning_rate,
-    leaf_values, left, right, feature, threshold, default_left, value, gain, sum_hess,
+    splits, features, thresholds, gains, sums, grad_step, hess_step, reg_lambda, reg_alpha, leaf_values,
+    left, right, feature, threshold, default_left, value, gain, sum_hess,
 ):  # fmt: skip
     """The nodes (OUT, boosting.forest.Tree) of a tree. The k-th split's children are nodes 2 k + 1 and 2 k + 2.
 
     splits       and features, thresholds, gains: of all levels (kernels.splits)
     sums         (n_nodes, 2): of grad and hess, in steps
-    leaf_values  of the leaves, in order of node; other nodes have what their sums are worth
+    leaf_values  of the leaves, in order of node; other nodes have what their sums are worth, at a learning rate of 1
     """
     for node in range(len(left)):
         left[node], right[node], feature[node], threshold[node], default_left[node], gain[node] = -1, -1, -1, 0, 0, 0
         grad, hess = float64(sums[node, 0]) * grad_step, float64(sums[node, 1]) * hess_step
-        value[node], sum_hess[node] = _leaf_value(grad, hess, reg_lambda, reg_alpha, learning_rate), _narrow(hess)
+        value[node], sum_hess[node] = _leaf_value(grad, hess, reg_lambda, reg_alpha, 1.0), _narrow(hess)
     for k in range(len(splits)):
         node = splits[k, NODE]
         left[node], right[node], feature[node], threshold[node] = 2 * k + 1, 2 * k + 2, features[k], thresholds[k]

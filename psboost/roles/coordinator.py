@@ -202,7 +202,7 @@ class Coordinator(Role):
         closed = CloseTree(tree=tree, values=values)
         for worker in job.workers:
             self.send(worker, closed)
-        self._trees.append(grown_tree(levels, root_sums, values, steps, job.rule, job.parameters.learning_rate))
+        self._trees.append(grown_tree(levels, root_sums, values, steps, job.rule))
         return len(values)
 
     def _apply(self, tree: int, level: int, splits: Splits, proposals: list[ProposeSplits]) -> None:

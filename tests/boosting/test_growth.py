@@ -66,13 +66,13 @@ def test_the_nodes_of_a_grown_tree():
         splits([3], [5], [2.0], [1], [1.0], [[6, 12], [1, 0]]),
     ]  # fmt: skip
     leaves = np.array([0.5, 1.5, 2.5, 3.5], np.float32)
-    tree = grown_tree(levels, np.array([-5, 40]), leaves, Steps(4.0, 0.5, 1.0, 1.0), SplitRule(2.0, 3.0, 0.0, 0.0), 0.5)
+    tree = grown_tree(levels, np.array([-5, 40]), leaves, Steps(4.0, 0.5, 1.0, 1.0), SplitRule(2.0, 3.0, 0.0, 0.0))
     assert tree.left.tolist() == [1, -1, 3, 5, -1, -1, -1] and tree.right.tolist() == [2, -1, 4, 6, -1, -1, -1]
     assert tree.feature.tolist() == [70, -1, 2**60, 5, -1, -1, -1]
     assert tree.threshold.tolist() == [0.5, 0, -1, 2, 0, 0, 0] and tree.gain.tolist() == [9, 0, FLOAT_MAX, 1, 0, 0, 0]
     assert tree.default_left.tolist() == [1, 0, 0, 1, 0, 0, 0]
     assert tree.sum_hess.tolist() == [20, 5, 15, 10, 5, 6, 0]
-    inner = np.array([0.5 * 17 / 22, -0.5 * 13 / 17, -0.5 * 25 / 12], np.float32)
+    inner = np.array([17 / 22, -13 / 17, -25 / 12], np.float32)
     np.testing.assert_array_equal(tree.value, [inner[0], 0.5, inner[1], inner[2], 1.5, 2.5, 3.5])
     assert {name: getattr(tree, name).dtype for name in TREE_DTYPES} == TREE_DTYPES
 
@@ -85,7 +85,7 @@ def test_the_sums_of_children_that_are_built():
 
 def test_a_tree_without_splits():
     levels, leaf = [splits([], [], [], [], [], [])], np.array([0.25], np.float32)
-    tree = grown_tree(levels, np.array([5, 40]), leaf, Steps(1.0, 0.5, 1.0, 1.0), SplitRule(1.0, 0.0, 0.0, 0.0), 0.3)
+    tree = grown_tree(levels, np.array([5, 40]), leaf, Steps(1.0, 0.5, 1.0, 1.0), SplitRule(1.0, 0.0, 0.0, 0.0))
     assert [getattr(tree, name).tolist() for name in TREE_DTYPES] == [[-1], [-1], [-1], [0], [0], [0.25], [0], [20]]
 
 
