@@ -104,10 +104,15 @@ def _parser() -> argparse.ArgumentParser:
         )
 
         def refuse(unknown: list[str]) -> None:
+            from psboost.boosting.parameters import NOT_HERE
             from psboost.settings import nearest
 
             flags = [flag for known in made._actions for flag in known.option_strings]
-            hint = nearest(unknown[0], flags, lists=False) if unknown[0].startswith("--") else ""
+            given = unknown[0].partition("=")[0]
+            reason = NOT_HERE.get(given.removeprefix("--").replace("-", "_"))
+            if reason and name in ("train", "coordinator"):
+                made.error(f"{given} is no flag of psboost: {reason}")
+            hint = nearest(given, flags, lists=False) if given.startswith("--") else ""
             made.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
 
         made.set_defaults(action=action, refuse=refuse)

@@ -83,6 +83,10 @@ def test_unknown_variables_and_flags_are_refused(tmp_path, capsys, monkeypatch):
         train("train.svm", "--model", "m.json", "--grdi", "1x2")
     said = capsys.readouterr().err
     assert "usage: psboost train" in said and "unrecognized arguments: --grdi 1x2; did you mean --grid?" in said
+    for flag in ("--subsample=0.5", "--colsample_bytree=1", "--n-jobs"):
+        with pytest.raises(SystemExit, match="2"):
+            train("train.svm", "--model", "m.json", flag)
+        assert f"{flag.partition('=')[0]} is no flag of psboost: " in capsys.readouterr().err
     monkeypatch.setenv("PSBOOST_GRDI", "1x2")
     code = train("train.svm", "--model", "m.json", "--quiet")
     check_refused(tmp_path, capsys, code, "PSBOOST_GRDI in the environment; did you mean PSBOOST_GRID?", {"train.svm"})
@@ -95,6 +99,8 @@ def test_roles_of_other_processes_need_sockets(tmp_path, capsys):
     check_refused(tmp_path, capsys, run([*arguments, "127.0.0.1"]), "HOST:PORT", {"train.svm"})
     check_refused(tmp_path, capsys, run([*arguments, "127.0.0.1:65536"]), "HOST:PORT", {"train.svm"})
     check_refused(tmp_path, capsys, run(["worker", "--rendezvous", "::1:5"]), "HOST:PORT", {"train.svm"})
+    for nowhere in ("127.0.0.1:0", "tcp://127.0.0.1:*"):
+        check_refused(tmp_path, capsys, run(["worker", "--rendezvous", nowhere]), "give the port that", {"train.svm"})
 
 
 def test_prediction_without_its_model_or_data_is_refused(tmp_path, capsys):

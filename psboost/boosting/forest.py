@@ -236,7 +236,7 @@ class Forest:
         """ModelError unless rows are as wide as the model; or narrower, of text, in which so many columns were found. And if
         columns have names, here and there, that are not the same."""
         if (n_columns := source.other_width(self.n_features, n_found)) is not None:
-            more = f"leave the others out, or train with n_features={n_columns}"
+            more = f"leave the others out, or train with n_features={n_columns} (--n-features)"
             raise ModelError(
                 f"{source.name} has {n_columns} features, the model was trained on {self.n_features}: "
                 + (more if n_columns > self.n_features else "give all of them")

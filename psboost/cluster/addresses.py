@@ -22,6 +22,14 @@ def normal_address(text: str) -> str:
     return f"tcp://{place}"
 
 
+def rendezvous_address(text: str) -> str:
+    """normal_address of where somebody else listens: at a port that is known."""
+    address = normal_address(text)
+    if re.fullmatch("tcp://.*:(0+|[*])", address):
+        raise ParameterError(f"rendezvous {text!r}: give the port that the coordinator listens at, which it prints")
+    return address
+
+
 def bindable(address: str) -> str:
     """`address` with a host name replaced by its number: sockets listen at numbers only."""
     scheme, _, place = address.partition("://")
@@ -45,6 +53,8 @@ def address_facing(rendezvous: str) -> str:
 
 def announced(address: str, host: str | None) -> str:
     """The address that peers are told: `address`, which is listened at, with `host` if that is given."""
+    if host is not None and not address.startswith("tcp://"):
+        raise ParameterError(f"--announce {host}: {address} has no host: leave --announce out")
     if host is not None:
         return f"tcp://{_bracketed(host)}:{address.rpartition(':')[2]}"
     if address.startswith(("tcp://0.0.0.0:", "tcp://[::]:")):

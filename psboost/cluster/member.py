@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 
-from psboost.cluster.addresses import address_facing, announced, bindable, normal_address
+from psboost.cluster.addresses import address_facing, announced, bindable, normal_address, rendezvous_address
 from psboost.cluster.costs import Stopwatch
 from psboost.cluster.liveness import Listener, Pulse
 from psboost.cluster.runner import Mailbox, abort_message, report_and_wait, run_role
@@ -46,7 +46,7 @@ def run_member(
     Raises the first cause if the run fails anywhere.
     """
     ledger, stopwatch = Ledger(), Stopwatch()
-    rendezvous = normal_address(rendezvous)
+    rendezvous = rendezvous_address(rendezvous)
     listen_at = address_facing(rendezvous) if bind is None else bindable(normal_address(bind))
     process = f"{role} (pid {os.getpid()})"
     with ExitStack() as stack:

@@ -38,7 +38,7 @@ _COMPLAINTS = {
     kernels.BAD_VALUE: "{token} is not a number: write values like 1, -0.5, 3e-2 or nan",
     kernels.INFINITE_VALUE: "infinite value {token}: values must be below 3.4028235e38; write nan if missing",
     kernels.HUGE_INDEX: "the index of {token} is beyond 2^63 - 1: hash indices to 63 bits",
-    kernels.LOW_INDEX: "index {index} is below index_base={base}: files that count from 0 need index_base=0",
+    kernels.LOW_INDEX: "index {index} is below index_base={base}: files that count from 0 need it to be 0 (--index-base 0)",
     kernels.WIDE_INDEX: "index {index} is beyond the declared n_features={width}: declare more",
 }
 
@@ -221,7 +221,7 @@ class SvmlightSource(Source):
         elif code in (kernels.BAD_LABEL, kernels.BAD_PAIR) and b"|" in whole_line:
             complaint = "this looks like Vowpal Wabbit's format (it has a |): convert it to svmlight"
         elif code == kernels.BAD_LABEL and b"," in token:
-            complaint = f"{shown} looks like several labels: a row has one label"
+            complaint = f"{shown} looks like CSV or several labels: write one label, then INDEX:VALUE pairs"
         elif code == kernels.BAD_LABEL and b":" in token:
             complaint = f"the line starts with {shown}, not with a label: put one first, 0 if unknown"
         elif code == kernels.BAD_LABEL:

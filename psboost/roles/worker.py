@@ -136,7 +136,7 @@ class Worker(Role):
 
     def _labels(self, source: Source, span: tuple[int, int], part: Held | Counts) -> np.ndarray:
         if part.labels is None:
-            raise DataError(f"{source.name} has no labels: give y, or a file that holds them")
+            raise DataError(f"{source.name} has no labels: give y (--labels FILE), or data that hold them")
         return self._job.loss.check_labels(part.labels, lambda row: source.place(span, row))
 
     def _read(self, deal: DealFeatures) -> Shard:

@@ -85,6 +85,15 @@ def test_matrices_reach_the_processes(tmp_path, form):
     assert model(transport=transport, grid=(2, 1), servers=1) == model(transport="memory")
 
 
+def test_a_folder_of_that_name_is_no_psboost_to_the_processes(tmp_path, monkeypatch):
+    (tmp_path / "psboost").mkdir()
+    for name in ("__init__.py", "__main__.py"):
+        (tmp_path / "psboost" / name).write_text("raise ImportError('another one')")
+    monkeypatch.chdir(tmp_path)
+    forest = psboost.train({}, np.arange(8.0).reshape(8, 1), np.arange(8) > 3, num_boost_round=1, transport="tcp")
+    assert len(forest.trees) == 1
+
+
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
 )

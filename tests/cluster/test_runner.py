@@ -195,6 +195,8 @@ def test_names_are_resolved_to_listen_and_wildcards_need_a_name_to_announce():
     with pytest.raises(ClusterError, match="no-such-host.invalid"):
         bindable("tcp://no-such-host.invalid:1")
     assert announced("tcp://127.0.0.1:5", None) == "tcp://127.0.0.1:5"
+    with pytest.raises(ParameterError, match="--announce here: ipc:///tmp/x has no host"):
+        announced("ipc:///tmp/x", "here")
     assert announced("tcp://0.0.0.0:5", "fe80::1") == "tcp://[fe80::1]:5"
     with pytest.raises(ParameterError, match="--announce"):
         announced("tcp://0.0.0.0:5", None)

@@ -346,7 +346,7 @@ WRONG = [
     (b"1 0:1", "1:3", "index 0 is below index_base=1"),
     (b"1 11:1", "1:3", "index 11 is beyond the declared n_features=10"),
     (b"1 9223372036854775808:1", "1:3", "beyond 2^63 - 1"),
-    (b"# x\n 1,2 1:1", "2:2", "'1,2' looks like several labels"),
+    (b"# x\n 1,2 1:1", "2:2", "'1,2' looks like CSV or several labels"),
     (b"one 1:1", "1:1", "the label 'one' is not a number"),
     (b"1:1 2:1", "1:1", "not with a label"),
     (b"nan 1:1", "1:1", "the label 'nan' is not a number"),
