@@ -191,7 +191,8 @@ def run_cluster(
             reports = gather_reports(addresses, mailbox)
         except BaseException as error:
             _tell_all(endpoint, roll, error)
-            processes.wait(_FAREWELL_SECONDS)
+            if not roll.n_missing:  # else some do not know, and would be waited for in vain
+                processes.wait(_FAREWELL_SECONDS)
             raise
         for name in addresses:
             endpoint.send(name, Dismiss())
