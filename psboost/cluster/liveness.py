@@ -22,7 +22,7 @@ class Pulse:
     ):
         """`peers`: {name: address}, to which more may be added. `ledger`, `stopwatch`: what the role has spent so far.
 
-        Beats themselves are not counted in `ledger`: how many there are depends on the clock.
+        Its Beats are not counted in `ledger`: how many there are depends on the clock.
         """
         self._stop = threading.Event()
         self._error: Exception | None = None

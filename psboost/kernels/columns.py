@@ -107,7 +107,7 @@ def append_cells(matrix, columns, first_row, keep_zeros, keep_nan, ends, rows, v
                 # Written in any case, without a branch to guess, and moved on from if it is stored.
                 rows[at] = first_row + row
                 values[at] = value + float32(0)
-                at += uint64((keep_zeros or value != 0) and (keep_nan or value == value))
+                at += uint64(does_count(value, keep_zeros, keep_nan))
             ends[f] = at
 
 

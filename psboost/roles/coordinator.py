@@ -39,7 +39,8 @@ from psboost.wire.messages import (
 class Round:
     """What is known after a boosting round: its number (from 0), and metrics["set-metric"].
 
-    Drivers add the bytes sent by all roles so far, and the slowest role's seconds by stage.
+    Drivers add the bytes that all roles have sent so far, and the slowest role's seconds by stage: where roles are
+    processes, of servers and workers alone, as they last told.
     """
 
     number: int

@@ -100,7 +100,7 @@ class Role:
         """What the role sends after `message`. ProtocolError names a sender that should not have sent it."""
         if isinstance(message, StopTraining):
             if sender != COORDINATOR:
-                raise ProtocolError(f"{self.name}: StopTraining from {sender}, not expected")
+                raise self._not_expected("StopTraining", sender)
             self._end(None)
         if self.done:
             return []
@@ -119,7 +119,7 @@ class Role:
         if held is None:
             return None
         if not held.keys() <= senders:
-            raise ProtocolError(f"{self.name}: {_spelled(key)} from {min(held.keys() - senders)}, not expected")
+            raise self._not_expected(_spelled(key), min(held.keys() - senders))
         if self._make is not None:
             for sender in held.keys() - self._made.keys():
                 self._made[sender] = self.read(sender, self._make, sender, held[sender])
@@ -131,6 +131,9 @@ class Role:
             arrived = self._made
         self._wanted, self._make, self._made = None, None, {}
         return arrived
+
+    def _not_expected(self, what: str, sender: str) -> ProtocolError:
+        return ProtocolError(f"{self.name}: {what} from {sender}, not expected")
 
     def _resume(self, arrived: dict[str, Message] | None) -> Outbox:
         starting = arrived is None and self._wanted is None
