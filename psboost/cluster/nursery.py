@@ -25,7 +25,6 @@ from psboost.wire.endpoint import Neighbours
 
 _TICK_SECONDS = 0.05
 _FAREWELL_SECONDS = 2.0
-_BY_SIGNAL = 128  # exit codes from here on are of who was interrupted
 _SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 Members = list[tuple[str, int]]  # role and rank of each that shares a process
@@ -127,8 +126,8 @@ def _play_all(members: Members, play: Play) -> int:
     for thread in threads:
         thread.start()
     code = play(*first, neighbours)
-    for thread in threads:  # what the first one was told, they are; but signals come to it alone
-        thread.join(_FAREWELL_SECONDS if code < _BY_SIGNAL else 0)
+    for thread in threads:
+        thread.join(_FAREWELL_SECONDS)  # it is told as the first one was
     if not any(thread.is_alive() for thread in threads):
         neighbours.close()
     return next(filter(None, [code, *codes]), 0)

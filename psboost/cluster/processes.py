@@ -191,8 +191,7 @@ def run_cluster(
             reports = gather_reports(addresses, mailbox)
         except BaseException as error:
             _tell_all(endpoint, roll, error)
-            if not roll.n_missing:  # else some do not know, and would be waited for in vain
-                processes.wait(_FAREWELL_SECONDS)
+            processes.wait(_FAREWELL_SECONDS)
             raise
         for name in addresses:
             endpoint.send(name, Dismiss())
