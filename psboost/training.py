@@ -28,6 +28,7 @@ from psboost.progress import Progress
 from psboost.roles.coordinator import Round
 from psboost.roles.job import Job
 from psboost.roles.modes import kernel_jobs
+from psboost.settings import Bool
 
 __all__ = ["Round", "train"]
 
@@ -250,12 +251,13 @@ def _callables(callbacks: Sequence[Callable]) -> list[Callable]:
 def _ends_training(callback: Callable, round_: Round) -> bool:
     """Whether the callback returns True. ParameterError for what it may return by accident, as `file.write` does."""
     answer = callback(round_)
-    if answer is None or type(answer).__name__ in ("bool", "bool_"):  # numpy's as well
-        return bool(answer)
-    name = getattr(callback, "__qualname__", type(callback).__name__)
-    raise ParameterError(
-        f"callbacks: {name} returned {answer!r:.60}: return True to end the training, and False or None to go on"
-    )
+    try:
+        return answer is not None and Bool().check(answer)
+    except ValueError:
+        name = getattr(callback, "__qualname__", type(callback).__name__)
+        raise ParameterError(
+            f"callbacks: {name} returned {answer!r:.60}: return True to end the training, and False or None to go on"
+        ) from None
 
 
 def _check_bins_fit(bin_mapper: BinMapper | None, source: Source) -> None:

@@ -20,7 +20,7 @@ ALIASES = {
     "alpha": "reg_alpha",
     "min_split_loss": "gamma",
 }
-_FLOAT32_MAX = (2.0 - 2.0**-23) * 2.0**127
+_FLOAT32_MAX = (2.0 - 2.0**-23) * 2.0**127  # kernels.floats has it, too, but takes numpy to import
 _SEED = "the seed is an argument: psboost.train(..., seed=), or --seed"
 _ROUNDS = "the number of rounds is an argument: psboost.train(..., num_boost_round=), or --num-boost-round"
 _PARALLEL = "the number of threads is an argument: psboost.train(..., threads=), or --threads"

@@ -84,11 +84,11 @@ def dumps(forest: Forest) -> str:
 
 def loads(data: bytes) -> Forest:
     """The forest in a file's bytes. Raises ModelError, without the file's name."""
+    if not data:
+        raise ModelError("the file is empty")
     try:
         root = json.loads(data)
     except (ValueError, RecursionError) as error:
-        if not data:
-            raise ModelError("the file is empty") from None
         if data[:1] != b"{" or data[1:2] not in b'"} \t\r\n':  # UBJSON begins with { too
             raise ModelError("not JSON: XGBoost's binary formats, UBJSON among them, are not read, save as .json") from None
         raise ModelError(f"not JSON ({error}); cut short?") from None

@@ -53,9 +53,9 @@ def address_facing(rendezvous: str) -> str:
 
 def announced(address: str, host: str | None) -> str:
     """The address that peers are told: `address`, which is listened at, with `host` if that is given."""
-    if host is not None and not address.startswith("tcp://"):
-        raise ParameterError(f"--announce {host}: {address} has no host: leave --announce out")
     if host is not None:
+        if not address.startswith("tcp://"):
+            raise ParameterError(f"--announce {host}: {address} has no host: leave --announce out")
         return f"tcp://{_bracketed(host)}:{address.rpartition(':')[2]}"
     if address.startswith(("tcp://0.0.0.0:", "tcp://[::]:")):
         raise ParameterError(

@@ -44,7 +44,7 @@ _HOME = Path(__file__).parents[2]  # the folder that psboost was imported from
 
 def _python() -> list[str]:
     """The interpreter, which will find the psboost that runs here, and no other one in the current folder."""
-    return [sys.executable] if Path.cwd() == _HOME else [sys.executable, "-P"]
+    return [sys.executable] if os.path.samefile(os.curdir, _HOME) else [sys.executable, "-P"]
 
 
 class Processes:

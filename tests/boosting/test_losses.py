@@ -1,6 +1,5 @@
 """Losses: gradients as derivatives, their bounds, intercepts, links and refused labels."""
 
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

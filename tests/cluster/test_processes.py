@@ -85,13 +85,21 @@ def test_matrices_reach_the_processes(tmp_path, form):
     assert model(transport=transport, grid=(2, 1), servers=1) == model(transport="memory")
 
 
-def test_a_folder_of_that_name_is_no_psboost_to_the_processes(tmp_path, monkeypatch):
+def trains_in_a_process():
+    X, y = np.arange(8.0).reshape(8, 1), np.arange(8) > 3
+    return len(psboost.train({}, X, y, num_boost_round=1, transport="tcp").trees) == 1
+
+
+def test_the_current_folder_says_nothing_of_what_processes_are(tmp_path, monkeypatch):
     (tmp_path / "psboost").mkdir()
     for name in ("__init__.py", "__main__.py"):
         (tmp_path / "psboost" / name).write_text("raise ImportError('another one')")
     monkeypatch.chdir(tmp_path)
-    forest = psboost.train({}, np.arange(8.0).reshape(8, 1), np.arange(8) > 3, num_boost_round=1, transport="tcp")
-    assert len(forest.trees) == 1
+    assert trains_in_a_process()
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert trains_in_a_process()
 
 
 @pytest.mark.parametrize(
