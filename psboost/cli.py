@@ -9,14 +9,14 @@ import gc
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from psboost.cluster.signals import exit_code, signals_as_interrupt
 from psboost.errors import DataError, ModelError, ParameterError, PSBoostError
-from psboost.files import is_replaced, replaced
+from psboost.files import check_outputs, is_replaced, replaced
 from psboost.interrupts import interrupts_wait
 
 _DESCRIPTION = """\
@@ -209,7 +209,7 @@ def _train(args: argparse.Namespace) -> None:
     read = [config.data, config.labels, *(path for _, path in config.evals), args.config or os.environ.get("PSBOOST_CONFIG")]
     if config.bin_mapper is None or mapper is None or os.path.realpath(config.bin_mapper) != os.path.realpath(mapper):
         read.append(config.bin_mapper)
-    _check_outputs([config.model, mapper, config.report, config.report_html], read)
+    check_outputs([config.model, mapper, config.report, config.report_html], read)
 
     with _importing():
         from psboost.boosting.forest import check_model_path
@@ -250,32 +250,6 @@ def _mapper_path(model: Path) -> Path | None:
     if not is_replaced(model) and not model.is_dir():
         return None
     return model.with_name(model.name.removesuffix(".json") + ".bins.npz")
-
-
-def _check_outputs(outputs: Iterable, inputs: Iterable) -> None:
-    """ParameterError before any work if one of `outputs` could not be written after it, or would replace another one or what
-    is read; None are no paths."""
-    taken = {os.path.realpath(path): path for path in inputs if path is not None}
-    for path in outputs:
-        if path is None:
-            continue
-        place = os.path.realpath(path)
-        if is_replaced(path) and place in taken:
-            raise ParameterError(f"{path} would take the place of {taken[place]}: choose another name")
-        taken[place] = path
-        _check_writable(path)
-
-
-def _check_writable(path: str | os.PathLike[str]) -> None:
-    """ParameterError before any work if `path` could not be written after it."""
-    path = Path(path)
-    folder = path.parent
-    if path.is_dir():
-        raise ParameterError(f"{path} is a directory: name a file to write to")
-    if not folder.is_dir():
-        raise ParameterError(f"{path} cannot be written: there is no folder {folder}; make it first")
-    if (is_replaced(path) and not os.access(folder, os.W_OK)) or (path.exists() and not os.access(path, os.W_OK)):
-        raise ParameterError(f"{path} cannot be written: no permission; choose another place")
 
 
 def _write_json(path: str | os.PathLike[str], content: dict) -> None:
@@ -356,7 +330,7 @@ def _predict(args: argparse.Namespace) -> None:
             raise ParameterError(f"--{flag} is for block-distributed predictions: give --grid as well")
     if args.grid is not None and args.threads is not None:
         raise ParameterError("--threads is for predictions in one process: with --grid, each worker has one")
-    _check_outputs([None if args.out == "-" else args.out, args.report], [args.model, args.data])
+    check_outputs([None if args.out == "-" else args.out, args.report], [args.model, args.data])
     threads = None if args.threads is None else _whole("--threads", args.threads)
     with _importing():
         from psboost.boosting.forest import load_model

@@ -1,11 +1,13 @@
-"""Knows how a file is written whole or not at all; does not know what is in it."""
+"""Knows how a file is written whole or not at all, and whether it can be; does not know what is in it."""
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
+
+from psboost.errors import ParameterError
 
 _OPEN = "/dev/fd/", "/dev/stdout", "/dev/stderr", "/proc/"
 
@@ -43,3 +45,29 @@ def replaced(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]
         if isinstance(error, OSError) and error.filename in (None, os.fspath(temporary)):
             error.filename = os.fspath(path)
         raise
+
+
+def check_outputs(outputs: Iterable, inputs: Iterable) -> None:
+    """ParameterError before any work if one of `outputs` could not be written after it, or would replace another one or what
+    is read; None are no paths."""
+    taken = {os.path.realpath(path): path for path in inputs if path is not None}
+    for path in outputs:
+        if path is None:
+            continue
+        place = os.path.realpath(path)
+        if is_replaced(path) and place in taken:
+            raise ParameterError(f"{path} would take the place of {taken[place]}: choose another name")
+        taken[place] = path
+        _check_writable(path)
+
+
+def _check_writable(path: str | os.PathLike[str]) -> None:
+    """ParameterError before any work if `path` could not be written after it."""
+    path = Path(path)
+    folder = path.parent
+    if path.is_dir():
+        raise ParameterError(f"{path} is a directory: name a file to write to")
+    if not folder.is_dir():
+        raise ParameterError(f"{path} cannot be written: there is no folder {folder}; make it first")
+    if (is_replaced(path) and not os.access(folder, os.W_OK)) or (path.exists() and not os.access(path, os.W_OK)):
+        raise ParameterError(f"{path} cannot be written: no permission; choose another place")
