@@ -29,9 +29,7 @@ class Frontier:
     def positions(self, splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """int64: where in `open` the nodes of these splits (kernels.splits) stand; and where, among the open nodes that come
         of them, those stand whose histograms are built. ProtocolError for a node that is not open, or there twice, or
-        behind a later one, or if these are no splits."""
-        if splits.ndim != 2 or splits.shape[1] != kernels.N_SPLIT:
-            raise ProtocolError(f"splits of shape {splits.shape}, expected (n, {kernels.N_SPLIT})")
+        behind a later one."""
         positions, built = np.empty((2, len(splits)), np.int64)
         if not kernels.find_positions(splits, self.open.start, len(self.open), positions, built):
             nodes = splits[:, kernels.NODE].tolist()

@@ -96,8 +96,8 @@ class Scorer:
         are not as partial_exits makes them."""
         for positions, masks in parts:
             shape = len(positions), self.n_words
-            if masks.dtype != np.uint64 or masks.shape != shape:
-                raise ProtocolError(f"exits of {masks.dtype}{masks.shape}, expected uint64{shape}")
+            if masks.shape != shape:
+                raise ProtocolError(f"exits of shape {masks.shape}, expected {shape}")
         positions = np.concatenate([p for p, _ in parts])
         masks = np.concatenate([m for _, m in parts])
         if len(parts) == 1 or len(positions) == 0:

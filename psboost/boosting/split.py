@@ -76,12 +76,10 @@ class Proposals:
 def best_of(proposals: list) -> Proposals:
     """The best proposal of each open node, of several ranges'. ProtocolError if they are not of the same nodes."""
     first, *others = proposals
-    shape = len(first.gains), kernels.N_PROPOSED
+    n_nodes = len(first.gains)
     for other in proposals:
-        if (other.gains.shape, other.fields.shape) != (shape[:1], shape):
-            raise ProtocolError(f"proposals of shapes {other.gains.shape} and {other.fields.shape}, expected {shape}")
-        if (other.gains.dtype, other.fields.dtype) != (np.float64, np.int64):
-            raise ProtocolError(f"proposals of {other.gains.dtype} and {other.fields.dtype}, expected float64 and int64")
+        if not len(other.gains) == len(other.fields) == n_nodes:
+            raise ProtocolError(f"proposals of {len(other.gains)} gains and {len(other.fields)} splits, expected {n_nodes}")
     best = Proposals(first.gains.copy(), first.fields.copy()) if others else Proposals(first.gains, first.fields)
     for other in others:
         kernels.keep_better(other.fields, other.gains, best.fields, best.gains)

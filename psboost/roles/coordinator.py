@@ -171,8 +171,8 @@ class Coordinator(Role):
         senders = [worker_name(r, 0) for r in range(self._job.n_row_shards)]
         pushed = yield from self.gather(PushLeafSums, senders, tree=tree)
         for sender, sums in zip(senders, (message.sums for message in pushed), strict=True):
-            if sums.dtype != np.int64 or sums.shape != (n_leaves, 2):
-                raise ProtocolError(f"{sender} sends leaf sums of {sums.dtype}{sums.shape}, expected int64({n_leaves}, 2)")
+            if len(sums) != n_leaves:
+                raise ProtocolError(f"{sender} sends sums of {len(sums)} leaves, expected {n_leaves}")
         return sum(message.sums for message in pushed) * np.array([steps.leaf_grad, steps.leaf_hess])
 
     def _grow(self, tree: int):
@@ -235,20 +235,22 @@ class Coordinator(Role):
         senders = [worker_name(r, 0) for r in range(job.n_row_shards)]
         pushed = yield from self.gather(PushEvaluation, senders, tree=tree)
         if tree == 0:
-            self._eval_labels = self._by_set([message.labels for message in pushed])
+            self._eval_labels = self._by_set(senders, [message.labels for message in pushed])
         metrics = {}
-        for e, margins in enumerate(self._by_set([message.margins for message in pushed])):
+        for e, margins in enumerate(self._by_set(senders, [message.margins for message in pushed])):
             for metric in job.parameters.metrics:
                 metrics[f"{job.eval_names[e]}-{metric}"] = METRICS[metric](margins, self._eval_labels[e])
         for name, value in metrics.items():
             self._evaluation_log.setdefault(name, []).append(value)
         return metrics
 
-    def _by_set(self, of_shards: list[np.ndarray]) -> list[np.ndarray]:
+    def _by_set(self, senders: list[str], of_shards: list[np.ndarray]) -> list[np.ndarray]:
         """One array for each evaluation set, from one for each row shard."""
-        cut = [
-            np.split(values, np.cumsum(rows)[:-1]) for values, rows in zip(of_shards, self._stock.eval_rows, strict=True)
-        ]
+        cut = []
+        for sender, values, rows in zip(senders, of_shards, self._stock.eval_rows, strict=True):
+            if len(values) != sum(rows):
+                raise ProtocolError(f"{sender} sends {len(values)} values of evaluation rows, expected {sum(rows)}")
+            cut.append(np.split(values, np.cumsum(rows)[:-1]))
         return [np.concatenate(parts) for parts in zip(*cut, strict=True)]
 
     def _training(self) -> Training:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from psboost.boosting.growth import Frontier, feature_range
-from psboost.boosting.histogram import Entries, HistogramMerger, Histograms, Total
+from psboost.boosting.histogram import Entries, HistogramMerger, Histograms
 from psboost.boosting.split import SplitFinder
 from psboost.boosting.twins import Twins
 from psboost.data import zeros
@@ -160,12 +160,9 @@ class Server(Role):
                 self._decode_range((worker, k), message, *of_range)
                 for k, *of_range in zip(ranges, of_ranges, twins, strict=True)
             ]
-        totals, shape = message.totals, (n_nodes, len(Total._fields))
-        if totals.dtype != np.int64 or totals.shape != shape:
-            raise ProtocolError(f"totals of {totals.dtype}{totals.shape}, expected int64{shape}")
-        if any(histograms.n_nodes != n_nodes for _, histograms in parts):
+        if any(n != n_nodes for n in (len(message.totals), *(histograms.n_nodes for _, histograms in parts))):
             raise ProtocolError(f"histograms of another number of nodes than {n_nodes}")
-        return parts, totals
+        return parts, message.totals
 
     def _decode_range(
         self, place: tuple[str, int], message: PushHistograms, arrays: tuple[np.ndarray, ...], twins: tuple[np.ndarray, ...]

@@ -21,7 +21,7 @@ from psboost.data.cut_points import CutPoints
 from psboost.data.rows import Counts, Held
 from psboost.data.sketches import Sketches
 from psboost.data.source import Source, check_as_wide
-from psboost.errors import DataError
+from psboost.errors import DataError, ProtocolError
 from psboost.kernels.gradients import add_values
 from psboost.kernels.prepare import prepare
 from psboost.kernels.splits import NODE, SHARD
@@ -237,8 +237,7 @@ class Worker(Role):
         """Margins start from base_score; unless it was given, from the sums of all rows at margin 0."""
         if self._job.parameters.base_score is None and self._c == 0:
             self._push_leaf_sums(-1, np.zeros(1, np.int64), self._usual_steps)
-        [start] = yield from self.gather(CloseTree, [COORDINATOR])
-        self._margins[:] = start.values[0]
+        self._margins[:] = yield from self._leaf_values(-1, 1)
 
     # --- one tree
 
@@ -338,6 +337,14 @@ class Worker(Role):
         sums = self._gradients.sum_by_node(self._partition.node_of_row, leaves[-1] + 1, steps)[leaves]
         self.send(COORDINATOR, PushLeafSums(tree=tree, sums=sums))
 
+    def _leaf_values(self, tree: int, n_leaves: int):
+        """float32 (n_leaves): what the coordinator makes of all row shards' sums; a generator."""
+        [closed] = yield from self.gather(CloseTree, [COORDINATOR], tree=tree)
+        n = len(closed.values)
+        if n != n_leaves:
+            raise ProtocolError(f"{self.name}, from {COORDINATOR}: values of {n} leaves, expected {n_leaves}")
+        return closed.values
+
     def _close(self, tree: int, leaves: np.ndarray, steps: Steps):
         """Leaf sums go up, leaf values come back and move the margins."""
         with self.stage("route"):
@@ -345,10 +352,8 @@ class Worker(Role):
         if self._c == 0:
             with self.stage("update"):
                 self._push_leaf_sums(tree, leaves, steps)
-        [closed] = yield from self.gather(CloseTree, [COORDINATOR], tree=tree)
-
         values = np.zeros(leaves[-1] + 1, np.float32)
-        values[leaves] = closed.values
+        values[leaves] = yield from self._leaf_values(tree, len(leaves))
         node_of_row = self._partition.node_of_row
         self._gradients.move(node_of_row, values)
         if self._eval_sources and self._c == 0:

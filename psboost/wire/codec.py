@@ -11,7 +11,8 @@ A frame costs the sender and the receiver more time than the rest of a small mes
 msgpack puts in front of bytes, or more: so most messages are one frame.
 
 What a field may hold follows from its annotation in messages.py: int, float, str, bool, dict (string keys;
-msgpack's types), tuples of any of int, float, str, and numpy arrays, alone or as a tuple.
+msgpack's types), tuples of any of int, float, str, and numpy arrays, alone or as a tuple, of any dtype and shape or of those
+that the annotation says.
 """
 
 import math
@@ -20,7 +21,7 @@ import secrets
 import sys
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, get_args, get_origin
 
 import msgpack
 import numpy as np
@@ -226,15 +227,43 @@ _SCALARS: dict[type, tuple[Callable, Callable]] = {
 }
 
 
+def _array_codec(dtype: np.dtype, lengths: tuple[int | None, ...]) -> tuple[Callable, Callable]:
+    """(write, read) of arrays of this dtype whose dimensions behind the first are so long; None: of any length."""
+    spelled = f"{dtype} of shape ({', '.join(['n', *('any' if length is None else str(length) for length in lengths)])})"
+
+    def misfit(array: np.ndarray) -> str:
+        """What is wrong with an array, if anything is."""
+        if array.dtype == dtype and array.ndim == 1 + len(lengths):
+            behind = array.shape[1:]
+            if behind == lengths or all(want in (None, length) for want, length in zip(lengths, behind, strict=True)):
+                return ""
+        return f"expected {spelled}, got {array.dtype} of shape {array.shape}"
+
+    def write(array: np.ndarray, frames: Frames) -> list:
+        if isinstance(array, np.ndarray) and (wrong := misfit(array)):
+            raise TypeError(wrong)
+        return _write_array(array, frames)
+
+    def read(descriptor: Any, frames: list) -> np.ndarray:
+        array = _read_array(descriptor, frames)
+        if wrong := misfit(array):
+            raise _Unfit(wrong)
+        return array
+
+    return write, read
+
+
 def _field_codec(annotation: Any) -> tuple[Callable, Callable]:
     """(write, read) of a field: write(value, frames out) -> header item; read(item, frames in) -> value."""
     if annotation in _SCALARS:
         return _SCALARS[annotation]
-    if get_origin(annotation) is dict:
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is dict:
         return _SCALARS[dict]
-    arguments = get_args(annotation)
-    if get_origin(annotation) is tuple and arguments[1:] == (...,) and arguments[0] in _SCALARS:
-        write, read = _SCALARS[arguments[0]]
+    if origin is Annotated and arguments[0] is np.ndarray:
+        return _array_codec(np.dtype(arguments[1]), arguments[2:])
+    if origin is tuple and arguments[1:] == (...,) and get_origin(arguments[0]) is not tuple:
+        write, read = _field_codec(arguments[0])
 
         def write_all(values: Sequence, frames: list) -> list:
             return [write(value, frames) for value in values]
@@ -359,7 +388,7 @@ def _decode_fields(header: list, frames: Sequence[Any]) -> tuple[Envelope, Messa
             raise _Unfit(f"{len(remaining)} frames more than arrays")
     except _Unfit as error:
         raise ProtocolError(f"{_source(sender)}, {kind.__name__} {sequence}: {error}") from error
-    return Envelope(run, sender, sequence), kind(**values)
+    return Envelope(run, sender, sequence), kind.of(values)
 
 
 def _source(sender: Any) -> str:

@@ -6,11 +6,25 @@ first tree, or the tree's end), so what comes late is recognised.
 """
 
 from inspect import get_annotations
-from typing import Any, dataclass_transform
+from typing import Annotated, Any, Self, dataclass_transform
 
 import numpy as np
 
 from psboost.errors import ProtocolError
+from psboost.kernels.splits import N_PROPOSED, N_SPLIT
+
+# An array's annotation says its dtype and how long its dimensions behind the first are (None: any): the codec neither sends
+# nor takes another. Where arrays are of several sorts, it says neither, and whoever reads them looks at that.
+Packed = Annotated[np.ndarray, np.uint8]  # bytes
+Int64s = Annotated[np.ndarray, np.int64]
+Int64Pairs = Annotated[np.ndarray, np.int64, 2]
+Float32s = Annotated[np.ndarray, np.float32]
+Float64s = Annotated[np.ndarray, np.float64]
+Totals = Annotated[np.ndarray, np.int64, 3]
+Proposed = Annotated[np.ndarray, np.int64, N_PROPOSED]
+Splits = Annotated[np.ndarray, np.int32, N_SPLIT]
+Float64Pairs = Annotated[np.ndarray, np.float64, 2]
+Masks = Annotated[np.ndarray, np.uint64, None]
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -41,6 +55,13 @@ class Message:
             missing, unknown = self.types.keys() - own.keys(), own.keys() - self.types.keys()
             wrong = f"without {', '.join(missing)}" if missing else f"has no {', '.join(unknown)}"
             raise TypeError(f"{type(self).__name__} {wrong}")
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> Self:
+        """The one with these fields, which are all that there are."""
+        message = object.__new__(cls)
+        vars(message).update(values)
+        return message
 
     def __setattr__(self, name: str, value: Any):
         raise AttributeError(f"{type(self).__name__}.{name}: a message never changes")
@@ -143,8 +164,8 @@ class DescribeRows(Message):
 
     n_rows: int
     n_values: int
-    features: np.ndarray
-    counts: np.ndarray
+    features: Packed
+    counts: Packed
     n_features: int
     max_weight: float
     min_weight: float
@@ -153,7 +174,7 @@ class DescribeRows(Message):
     label_range: tuple[float, ...]
     stores_zeros: bool
     sizes: tuple[int, ...]
-    borders: tuple[np.ndarray, ...] = ()
+    borders: tuple[Int64Pairs, ...] = ()
     eval_rows: tuple[int, ...] = ()
 
 
@@ -169,8 +190,8 @@ class DealFeatures(Message):
     `grad_bits` how many bits a row's gradient is rounded to.
     """
 
-    features: np.ndarray
-    range_offsets: np.ndarray
+    features: Packed
+    range_offsets: Int64s
     row_offset: int
     n_rows: int
     rows_of_shard: tuple[int, ...]
@@ -189,9 +210,9 @@ class DealRanges(Message):
     shard. `cut_points`, `zero_rule` and `grad_bits` as in DealFeatures.
     """
 
-    features: np.ndarray
-    range_offsets: np.ndarray
-    range_begins: np.ndarray
+    features: Packed
+    range_offsets: Int64s
+    range_begins: Int64s
     n_rows: int
     max_weight: float
     max_label: float
@@ -256,10 +277,10 @@ class PushHistograms(Message):
     follows.
     """
 
-    totals: np.ndarray
+    totals: Totals
     codec: str
     arrays: tuple[np.ndarray, ...]
-    twins: tuple[np.ndarray, ...] = ()
+    twins: tuple[Packed, ...] = ()
 
 
 class ProposeSplits(Message):
@@ -272,9 +293,9 @@ class ProposeSplits(Message):
     from workers, and none of the last level.
     """
 
-    gains: np.ndarray
-    fields: np.ndarray
-    living: tuple[np.ndarray, ...]
+    gains: Float64s
+    fields: Proposed
+    living: tuple[Packed, ...]
 
 
 class ApplySplits(Message):
@@ -288,9 +309,9 @@ class ApplySplits(Message):
     `living`: for a worker, the living sets of the split nodes in its shard, one array for each range.
     """
 
-    fields: np.ndarray
+    fields: Splits
     last: bool
-    living: tuple[np.ndarray, ...] = ()
+    living: tuple[Packed, ...] = ()
 
 
 class PushBitvectors(Message):
@@ -302,7 +323,7 @@ class PushBitvectors(Message):
     """
 
     form: str
-    bits: np.ndarray
+    bits: Packed
 
 
 class PushLeafSums(Message):
@@ -311,7 +332,7 @@ class PushLeafSums(Message):
     `sums` (int64, n_leaves x 2), leaves in order of node number. With tree = -1: all rows at margin 0, for base_score.
     """
 
-    sums: np.ndarray
+    sums: Int64Pairs
 
 
 class CloseTree(Message):
@@ -320,7 +341,7 @@ class CloseTree(Message):
     With tree = -1: the one value that all margins start from.
     """
 
-    values: np.ndarray
+    values: Float32s
 
 
 class StopTraining(Message):
@@ -333,8 +354,8 @@ class PushEvaluation(Message):
     The shard's rows of the first set, then those of the second, and so on. `labels` (float64) come with tree 0 only.
     """
 
-    margins: np.ndarray
-    labels: np.ndarray
+    margins: Float32s
+    labels: Float64s
 
 
 # --- histograms summed in a ring of workers (roles/ring.py)
@@ -347,7 +368,7 @@ class ReduceHistograms(RingMessage):
     `totals` (float64, 1 x 2; level 0 only, else none): sum_grad and sum_hess of all rows of the same workers.
     """
 
-    totals: np.ndarray
+    totals: Float64Pairs
     form: str
     arrays: tuple[np.ndarray, ...]
 
@@ -368,8 +389,8 @@ class ShareSplits(RingMessage):
     As in ProposeSplits.
     """
 
-    gains: np.ndarray
-    fields: np.ndarray
+    gains: Float64s
+    fields: Proposed
 
 
 # --- block-distributed prediction
@@ -385,14 +406,14 @@ class PushPartialExits(Message):
 
     n_rows: int
     n_positions: int
-    positions: np.ndarray
-    masks: np.ndarray
+    positions: Packed
+    masks: Masks
 
 
 class PushMargins(Message):
     """server r mod S -> coordinator, once for each row shard, which `level` numbers: its rows' margins (float32)."""
 
-    margins: np.ndarray
+    margins: Float32s
 
 
 ALL_KINDS: dict[str, type[Message]] = {}

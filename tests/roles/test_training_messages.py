@@ -341,15 +341,38 @@ def test_a_worker_alone():
     assert worker.done
 
 
-@pytest.mark.parametrize("shape", [(1, N_SPLIT - 1), (N_SPLIT,)])
-def test_splits_of_another_shape_are_refused(shape):
-    job = runs.make_job((1, 1), n_rounds=1, max_depth=2, base_score=0.5, grad_bits=16)
+@pytest.mark.parametrize("n_values", [0, 1, 3])
+def test_values_of_other_leaves_are_refused(n_values):
+    job = runs.make_job((1, 1), n_rounds=1, max_depth=1, base_score=0.5, grad_bits=16, min_child_weight=0)
     worker = BlockWorker(job, 0, 0, runs.make_source(job, TINY, column(0, 1, 0, 1)))
     worker.start()
     worker.handle("coordinator", deal_features([0, 1], [0, 2]))
+    if n_values != 1:
+        with pytest.raises(ProtocolError, match=f"from coordinator: values of {n_values} leaves, expected 1"):
+            worker.handle("coordinator", CloseTree(values=np.zeros(n_values, np.float32)))
+        return
     start_margins(worker, job)
-    with pytest.raises(ProtocolError, match="splits of shape"):
-        worker.handle("coordinator", ApplySplits(tree=0, level=0, fields=np.zeros(shape, np.int32), last=False))
+    worker.handle("coordinator", apply_splits(0, [0], [0], [1], last=True, locals_=[1]))
+    with pytest.raises(ProtocolError, match=f"from coordinator: values of {n_values} leaves, expected 2"):
+        worker.handle("coordinator", CloseTree(tree=0, values=np.zeros(n_values, np.float32)))
+
+
+@pytest.mark.parametrize("wrong", ["margins", "labels"])
+def test_values_of_other_evaluation_rows_are_refused(wrong):
+    job = runs.make_job((2, 1), n_rounds=1, eval_names=("e",))
+    source = runs.make_source(job, *runs.sparse_data(61, 9, 1))
+    *others, worker = runs.make_roles(job, source, (source,))
+    handle = worker.handle
+
+    def handle_and_lose_a_row(*args):
+        for receiver, message in handle(*args):
+            if type(message) is PushEvaluation:
+                message = PushEvaluation(**vars(message) | {wrong: getattr(message, wrong)[1:]})
+            yield receiver, message
+
+    worker.handle = handle_and_lose_a_row
+    with pytest.raises(ProtocolError, match="worker 1,0 sends 2. values of evaluation rows, expected [23]."):
+        runs.run([*others, worker])
 
 
 @pytest.mark.parametrize("X", [TINY, np.arange(4, dtype=np.float32)[:, None] + 1])
@@ -531,9 +554,8 @@ def test_a_server_refuses_a_child_larger_than_its_parent():
 @pytest.mark.parametrize(
     "wrong",
     [
-        push(0, [[0, 40]], {0: (-30, 10)}), push(0, [[0.0, 40.0, 100.0]], {0: (-30, 10)}),
-        push(0, [0, 40, 100], {0: (-30, 10)}), push(0, [[0, 40, 100]] * 2, {0: (-30, 10)}),
-        push(0, [[0, 40, 100]], {0: (-30, 10)}, {}), push(0, [[0, 40, 100]] * 2, {0: (-30, 10)}, {}),
+        push(0, [[0, 40, 100]] * 2, {0: (-30, 10)}), push(0, [[0, 40, 100]], {0: (-30, 10)}, {}),
+        push(0, [[0, 40, 100]] * 2, {0: (-30, 10)}, {}),
     ],
 )  # fmt: skip
 def test_a_server_refuses_other_nodes_than_are_built(wrong):
@@ -675,16 +697,15 @@ def test_in_a_ring_each_chunk_has_as_many_bins():
     assert len(loads) == 4 and max(loads) - min(loads) <= 4
 
 
-@pytest.mark.parametrize("sums", [np.zeros((2, 2), np.int64), np.zeros(2, np.int64), np.zeros((1, 2))])
-def test_sums_of_other_leaves_are_refused(sums):
+def test_sums_of_other_leaves_are_refused():
     coordinator = Coordinator(runs.make_job((2, 1), 1, n_rounds=1, max_depth=2))
     coordinator.start()
     for r in range(2):
         coordinator.handle(f"worker {r},0", describe([5], [2]))
     coordinator.handle("server 0", ShareCutPoints(cut_points=points([1.0, FLOAT_MAX]).to_arrays()))
     coordinator.handle("worker 0,0", PushLeafSums(sums=np.zeros((1, 2), np.int64)))
-    with pytest.raises(ProtocolError, match=r"worker 1,0 sends leaf sums of .*, expected int64\(1, 2\)"):
-        coordinator.handle("worker 1,0", PushLeafSums(sums=sums))
+    with pytest.raises(ProtocolError, match="worker 1,0 sends sums of 2 leaves, expected 1"):
+        coordinator.handle("worker 1,0", PushLeafSums(sums=np.zeros((2, 2), np.int64)))
 
 
 def test_living_sets_of_other_ranges_are_refused():

@@ -13,13 +13,14 @@ from psboost.errors import ProtocolError
 from psboost.wire import codec
 from psboost.wire.codec import Envelope, decode, encode
 from psboost.wire.ledger import measure
-from psboost.wire.messages import ALL_KINDS, Beat, Message, PushHistograms, PushMargins
+from psboost.wire.messages import ALL_KINDS, Beat, Message, PushHistograms, PushMargins, PushPartialExits, PushSketches
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 DTYPES = ["u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f4", "<f8"]
 ARRAYS = st.sampled_from(DTYPES).flatmap(
     lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
 )
+LENGTHS = st.integers(0, 5)
 SMALLEST_LARGE = 60  # bytes; in place of codec._SMALL, so that the arrays above are of both sorts
 PLAIN = st.recursive(
     st.none()
@@ -54,6 +55,10 @@ def field_strategy(annotation):
         return STRATEGIES[annotation]
     if typing.get_origin(annotation) is dict:
         return STRATEGIES[dict]
+    if typing.get_origin(annotation) is typing.Annotated:
+        _, dtype, *lengths = typing.get_args(annotation)
+        shape = st.tuples(LENGTHS, *(LENGTHS if length is None else st.just(length) for length in lengths))
+        return hnp.arrays(dtype, shape)
     assert typing.get_origin(annotation) is tuple
     return st.lists(field_strategy(typing.get_args(annotation)[0]), max_size=3).map(tuple)
 
@@ -214,20 +219,55 @@ def test_what_does_not_fit_its_field_is_never_sent(message):
         encode(Envelope(1, "w", 0), message)
 
 
+@pytest.mark.parametrize(
+    ("field", "wrong", "expected"),
+    [
+        ("margins", np.zeros(3), "float32 of shape (n), got float64 of shape (3,)"),
+        ("margins", np.zeros((3, 1), "f4"), "float32 of shape (n), got float32 of shape (3, 1)"),
+        ("margins", np.zeros((), "f4"), "float32 of shape (n), got float32 of shape ()"),
+        ("totals", np.zeros((3, 2), "i8"), "int64 of shape (n, 3), got int64 of shape (3, 2)"),
+        ("totals", np.zeros(3, "i8"), "int64 of shape (n, 3), got int64 of shape (3,)"),
+        ("twins", (np.zeros(3, "u1"), np.zeros(3, "i1")), "uint8 of shape (n), got int8 of shape (3,)"),
+        ("masks", np.zeros(3, "u8"), "uint64 of shape (n, any), got uint64 of shape (3,)"),
+    ],
+)
+def test_arrays_of_another_dtype_or_shape_are_neither_sent_nor_taken(monkeypatch, field, wrong, expected):
+    fitting = {
+        "margins": PushMargins(level=0, margins=np.zeros(3, "f4")),
+        "totals": PushHistograms(totals=np.zeros((3, 3), "i8"), codec="packed", arrays=()),
+        "masks": PushPartialExits(n_rows=1, n_positions=0, positions=np.zeros(0, "u1"), masks=np.zeros((0, 2), "u8")),
+    }
+    message = fitting["totals" if field == "twins" else field]
+    decode(encode(Envelope(1, "w", 0), message))
+    message = type(message)(**vars(message) | {field: wrong})
+    with pytest.raises(TypeError) as refused:
+        encode(Envelope(1, "w", 0), message)
+    assert str(refused.value) == f"{type(message).__name__}.{field}: expected {expected}"
+    kind, loose = type(message), {np.ndarray: np.ndarray, tuple: tuple[np.ndarray, ...]}[type(wrong)]
+    with monkeypatch.context() as patch:  # of a peer that does not look at what it sends
+        patch.setitem(kind.types, field, loose)
+        patch.setitem(codec._LAYOUTS, kind, codec._layout(kind))
+        frames = encode(Envelope(1, "w", 0), message)
+    with pytest.raises(ProtocolError) as refused:
+        decode(frames)
+    assert f"{field}: expected {expected}" in str(refused.value)
+
+
 def test_owned_arrays_freeze_and_views_are_copied():
     owned, base, frozen_base = (np.arange(100, dtype="f4") for _ in range(3))
     frozen_base.flags.writeable = False
     frames = encode(
         Envelope(1, "w", 0),
-        PushHistograms(totals=owned, codec="csr", arrays=(base[2:50], frozen_base[2:50])),
+        PushSketches(sketches=(owned, base[2:50], frozen_base[2:50])),
     )
     with pytest.raises(ValueError, match="read-only"):
         owned[0] = 1
     base[:] = -1
     _, got = decode(frames)
-    assert got.arrays[0].tolist() == got.arrays[1].tolist() == list(range(2, 50))
-    assert np.shares_memory(got.totals, owned) and np.shares_memory(got.arrays[1], frozen_base)
-    assert not np.shares_memory(got.arrays[0], base)
+    of_owned, of_base, of_frozen = got.sketches
+    assert of_base.tolist() == of_frozen.tolist() == list(range(2, 50))
+    assert np.shares_memory(of_owned, owned) and np.shares_memory(of_frozen, frozen_base)
+    assert not np.shares_memory(of_base, base)
 
 
 def test_small_arrays_are_copied_into_the_header():
@@ -240,13 +280,14 @@ def test_small_arrays_are_copied_into_the_header():
 
 @pytest.mark.parametrize("shape", [(0,), (7,), (63,), (64,), (300,), (15, 2), (0, 3), (80, 2), (1, 60), (16, 40)])
 def test_a_header_saves_what_a_frame_costs(monkeypatch, shape):
-    message = PushMargins(level=0, margins=np.zeros(shape, "f4"))
+    [array] = arrays = (np.zeros(shape, "f4"),)
+    message = PushSketches(sketches=arrays)
     monkeypatch.setattr(codec, "_SMALL", -1)
     alone = encode(Envelope(1, "w", 0), message)
     monkeypatch.setattr(codec, "_SMALL", 1 << 20)
     together = encode(Envelope(1, "w", 0), message)
     assert (len(alone), len(together)) == (2, 1)
-    assert together.payload == alone.payload == message.margins.nbytes
+    assert together.payload == alone.payload == array.nbytes
     one_is_longer = len(together[0]) > 255 >= max(len(frame) for frame in alone)  # than ZMTP's short frames
     assert measure(together)[1] <= measure(alone)[1] + 7 * one_is_longer
 
@@ -260,9 +301,9 @@ def test_layouts_are_made_little_endian_and_contiguous():
         np.arange(6.0).reshape(3, 2).T,
         np.arange(12.0).reshape(4, 3).T,
     ):
-        _, got = decode(encode(Envelope(1, "w", 0), PushMargins(level=0, margins=array)))
-        assert np.array_equal(got.margins, array)
-        assert got.margins.flags.c_contiguous and got.margins.dtype.isnative
+        _, got = decode(encode(Envelope(1, "w", 0), PushSketches(sketches=(array,))))
+        assert np.array_equal(got.sketches[0], array)
+        assert got.sketches[0].flags.c_contiguous and got.sketches[0].dtype.isnative
 
 
 def test_arrays_at_odd_addresses_are_copied():
@@ -273,7 +314,7 @@ def test_arrays_at_odd_addresses_are_copied():
 
 
 def test_the_header_is_small():
-    totals, packed = np.zeros((0, 2), "i8"), np.zeros(1000, "u1")
+    totals, packed = np.zeros((0, 3), "i8"), np.zeros(1000, "u1")
     message = PushHistograms(tree=3, level=2, totals=totals, codec="packed", arrays=(packed,))
     assert len(encode(Envelope(12345, "worker-0-1", 17), message)[0]) < 64
 
