@@ -66,6 +66,7 @@ class Endpoint:
         self._monitors: dict[str, zmq.Socket] = {}  # of the senders to other processes
         self._broken: dict[str, float] = {}  # when the connection to an address did
         self._listener: zmq.Socket | None = None
+        self._file: tuple[int, ...] = ()  # which one the listener has made, at an ipc:// address
         self._patience: float | None = None  # the listener's timeout
         self._small: tuple[Message, Encoded] | None = None  # what was sent last, if its arrays are small
         self._alone = neighbours is None
@@ -201,8 +202,14 @@ class Endpoint:
             self._neighbours.moved_out(self.address)
             self._listener.close(0)
             self._listener = None
+            self._remove_file()
         if self._alone:
             self._neighbours.close()
+
+    def _remove_file(self) -> None:
+        """ZeroMQ leaves it behind. One that somebody else has made there since stays."""
+        if self._file and _which_file(self.address) == self._file:
+            os.unlink(self.address.removeprefix("ipc://"))
 
     def _close_sender(self, address: str, sender: zmq.Socket, linger: float) -> None:
         if address in self._monitors:
@@ -237,6 +244,8 @@ class Endpoint:
                 advice = _ADVICE.get(error.errno, _SPELLING)
                 raise ClusterError(f"{self.name} cannot listen at {bind}: {error}; {advice}") from error
         self.address = self._listener.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
+        if scheme == "ipc":
+            self._file = _which_file(self.address)
         if scheme != "inproc" and not self._alone:
             self._neighbours.moved_in(self.address, self._listener)
 
@@ -317,6 +326,15 @@ def local_host_towards(host: str) -> str:
     return local
 
 
+def _which_file(address: str) -> tuple[int, ...]:
+    """What tells the file at an ipc:// address from all others that were ever there; nothing, if there is none."""
+    try:
+        found = os.stat(address.removeprefix("ipc://"))
+    except OSError:
+        return ()
+    return found.st_dev, found.st_ino, found.st_ctime_ns
+
+
 def _check_ipc_path(path: str) -> None:
     """ZMQError if somebody listens at the path, or it is no socket: ZeroMQ itself would take it away from them."""
     if len(path.encode()) > zmq.IPC_PATH_MAX_LEN:
@@ -325,7 +343,7 @@ def _check_ipc_path(path: str) -> None:
         return
     if not stat.S_ISSOCK(os.stat(path).st_mode):
         raise zmq.ZMQError(errno.EEXIST)
-    time.sleep(0.02)  # a listener that is closing removes its path, and should not remove ours
+    time.sleep(0.02)  # a listener that is closing may still answer
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(path)

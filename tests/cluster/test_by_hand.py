@@ -187,6 +187,7 @@ def test_members_may_come_first_and_a_late_one_is_told(tmp_path, data, start):
         "psboost server", "psboost worker", "psboost worker",
     ]  # fmt: skip
     assert "Traceback" not in members.stderr
+    assert [path.name for path in tmp_path.iterdir() if path.is_socket()] == ["r"]  # of who was killed
 
 
 def test_member_interrupted_before_all_are_there_ends_the_run(data, start):

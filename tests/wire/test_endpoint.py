@@ -383,6 +383,19 @@ def test_a_stale_ipc_path_is_taken_over(neighbours):
             assert receiver.receive(0) is None
 
 
+def test_an_ipc_path_is_left_as_it_was(neighbours):
+    with tempfile.TemporaryDirectory(prefix="psb") as folder:
+        path = os.path.join(folder, "r")
+        with open_endpoint("receiver", f"ipc://{path}", neighbours) as receiver:
+            assert os.listdir(folder) == ["r"]
+        assert os.listdir(folder) == []
+        receiver.close()
+        with open_endpoint("receiver", f"ipc://{path}", neighbours), socket.socket(socket.AF_UNIX) as another:
+            os.unlink(path)
+            another.bind(path)
+        assert os.listdir(folder) == ["r"]
+
+
 def test_a_file_that_an_ipc_address_names_by_mistake_stays(tmp_path, neighbours):
     (tmp_path / "d").write_bytes(b"1 1:1\n")
     with pytest.raises(ClusterError, match="cannot listen at .*File exists"), open_endpoint(
