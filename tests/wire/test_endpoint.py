@@ -390,10 +390,11 @@ def test_an_ipc_path_is_left_as_it_was(neighbours):
             assert os.listdir(folder) == ["r"]
         assert os.listdir(folder) == []
         receiver.close()
+        path = os.path.join(folder, "of another")
         with open_endpoint("receiver", f"ipc://{path}", neighbours), socket.socket(socket.AF_UNIX) as another:
             os.unlink(path)
             another.bind(path)
-        assert os.listdir(folder) == ["r"]
+        assert os.listdir(folder) == ["of another"]
 
 
 def test_a_file_that_an_ipc_address_names_by_mistake_stays(tmp_path, neighbours):
