@@ -35,7 +35,7 @@ _ADVICE = {
     errno.ENOENT: "make the folder first",
 }
 _ALONE = 3 * 1024  # sockets of one endpoint: three for each peer, as its connection is watched
-_RELEASE_SECONDS = 0.3  # sockets close in the background: an address may be free only a moment later
+_RELEASE_SECONDS = 0.3  # so much later than a socket is closed, which it is in the background, its address may be free
 
 
 class Endpoint:
@@ -230,19 +230,11 @@ class Endpoint:
         if scheme == "tcp" and place.endswith(":0"):
             bind = bind[:-1] + "*"
         self._listener = self._socket(zmq.PULL, bind)
-        deadline = time.monotonic() + _RELEASE_SECONDS
-        while True:
-            try:
-                if scheme == "ipc":
-                    _check_ipc_path(place)
-                self._listener.bind(bind)
-                break
-            except zmq.ZMQError as error:
-                if error.errno == zmq.EADDRINUSE and time.monotonic() < deadline:
-                    time.sleep(0.02)
-                    continue
-                advice = _ADVICE.get(error.errno, _SPELLING)
-                raise ClusterError(f"{self.name} cannot listen at {bind}: {error}; {advice}") from error
+        try:
+            _bind(self._listener, bind)
+        except zmq.ZMQError as error:
+            advice = _ADVICE.get(error.errno, _SPELLING)
+            raise ClusterError(f"{self.name} cannot listen at {bind}: {error}; {advice}") from error
         self.address = self._listener.getsockopt_string(zmq.LAST_ENDPOINT).rstrip("\0")
         if scheme == "ipc":
             self._file = _which_file(self.address)
@@ -285,7 +277,7 @@ class Neighbours:
     def moved_in(self, address: str, listener: zmq.Socket) -> None:
         """`listener` is at `address`: from now on at a second one too."""
         door = f"inproc://{address}"
-        listener.bind(door)
+        _bind(listener, door)
         self._doors[address] = door
 
     def moved_out(self, address: str) -> None:
@@ -326,6 +318,21 @@ def local_host_towards(host: str) -> str:
     return local
 
 
+def _bind(listener: zmq.Socket, address: str) -> None:
+    """Waits a moment if the address is not free yet."""
+    deadline = time.monotonic() + _RELEASE_SECONDS
+    while True:
+        try:
+            if address.startswith("ipc://"):
+                _check_ipc_path(address.removeprefix("ipc://"))
+            listener.bind(address)
+            return
+        except zmq.ZMQError as error:
+            if error.errno != zmq.EADDRINUSE or time.monotonic() >= deadline:
+                raise
+            time.sleep(0.02)
+
+
 def _which_file(address: str) -> tuple[int, ...]:
     """What tells the file at an ipc:// address from all others that were ever there; nothing, if there is none."""
     try:
@@ -343,7 +350,6 @@ def _check_ipc_path(path: str) -> None:
         return
     if not stat.S_ISSOCK(os.stat(path).st_mode):
         raise zmq.ZMQError(errno.EEXIST)
-    time.sleep(0.02)  # a listener that is closing may still answer
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(path)
