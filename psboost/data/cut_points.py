@@ -33,13 +33,15 @@ class CutPoints:
         return narrow(n_cuts), self.cuts[inner], self.has_missing
 
     @staticmethod
-    def from_arrays(arrays: tuple[np.ndarray, ...]) -> "CutPoints":
-        """The cut points that `to_arrays` wrote. Raises ProtocolError on arrays that do not fit together."""
+    def from_arrays(arrays: tuple[np.ndarray, ...], n_features: int) -> "CutPoints":
+        """The cut points of so many features that `to_arrays` wrote. Raises ProtocolError on arrays that do not fit
+        together."""
         require(len(arrays) == 3 and all(array.ndim == 1 for array in arrays), "odd arrays of cut points")
         n_cuts, inner_cuts, has_missing = arrays
         are_known = n_cuts.dtype in UINTS and inner_cuts.dtype == np.float32 and has_missing.dtype == np.uint8
         require(are_known, "cut points of another type")
-        require(len(n_cuts) == len(has_missing), "cut points of unlike numbers of features")
+        are_all = len(n_cuts) == len(has_missing) == n_features
+        require(are_all, f"cut points of {len(n_cuts)} and {len(has_missing)} features instead of {n_features}")
         require(total(n_cuts) == len(inner_cuts) + np.count_nonzero(n_cuts), "a number of cut points that does not fit")
         offsets = np.zeros(len(n_cuts) + 1, np.int64)
         np.cumsum(n_cuts, out=offsets[1:], dtype=np.int64)

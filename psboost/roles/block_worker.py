@@ -65,8 +65,10 @@ class BlockWorker(Worker):
             self.send(server, PushSketches(tree=tree, sketches=arrays))
         del sketches
         shared = yield from self.gather(ShareCutPoints, self._ranges_of_servers, tree=tree)
-        sent = zip(self._ranges_of_servers, shared, strict=True)
-        return CutPoints.join([self.read(server, CutPoints.from_arrays, message.cut_points) for server, message in sent])
+        parts, sizes = [], np.diff(offsets)
+        for (server, ranges), message in zip(self._ranges_of_servers.items(), shared, strict=True):
+            parts.append(self.read(server, CutPoints.from_arrays, message.cut_points, int(sizes[ranges].sum())))
+        return CutPoints.join(parts)
 
     def _use_cut_points(self, columns, cut_points):
         super()._use_cut_points(columns, cut_points)

@@ -126,8 +126,8 @@ class Coordinator(Role):
             return
         shared = yield from self.gather(ShareCutPoints, job.owners, tree=tree)
         points = [
-            self.read(owner, CutPoints.from_arrays, message.cut_points)
-            for owner, message in zip(job.owners, shared, strict=True)
+            self.read(owner, CutPoints.from_arrays, message.cut_points, n_features)
+            for owner, message, n_features in zip(job.owners, shared, dealing.n_features_of_owners(job), strict=True)
         ]
         self._sketch_bytes = sum((SketchBytes(*message.sketch_bytes) for message in shared), self._sketch_bytes)
         self._n_sketchings += 1

@@ -229,6 +229,14 @@ class Dealing:
             "zero_rule": zeros.name_of(self.zero_as_missing),
         }
 
+    def n_features_of_owners(self, job: Job) -> list[int]:
+        """How many features each of Job.owners has."""
+        of_ranges = [np.diff(edges) for edges in self.range_offsets]
+        if job.merges:
+            return [int(sum(of_ranges[c][i] for c, i in ranges)) for ranges in self.ranges_of_servers]
+        n_owners = job.n_row_shards  # of a shard's ranges
+        return [n for of_shard in of_ranges for n in of_shard.reshape(n_owners, -1).sum(axis=1).tolist()]
+
     def by_shard(self, of_servers: list[CutPoints]) -> list[CutPoints]:
         """The servers' cut points, which go range by range within a server, put together for each feature shard."""
         of_shards: list[list[CutPoints]] = [[] for _ in self.features]

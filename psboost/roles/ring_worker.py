@@ -70,8 +70,11 @@ class RingWorker(Worker):
         taken = sum((SketchBytes.of(message.sketches) for message in pushed), SketchBytes())
         self.send(COORDINATOR, ShareCutPoints(tree=tree, cut_points=arrays, sketch_bytes=astuple(taken)))
         shared = yield from self.gather(ShareCutPoints, others, tree=tree)
-        by_worker = zip(others, shared, strict=True)
-        parts = [self.read(worker, CutPoints.from_arrays, message.cut_points) for worker, message in by_worker]
+        sizes = np.delete(np.diff(offsets), self._r).tolist()
+        parts = [
+            self.read(worker, CutPoints.from_arrays, message.cut_points, n_features)
+            for worker, message, n_features in zip(others, shared, sizes, strict=True)
+        ]
         parts.insert(self._r, cut_points)
         return CutPoints.join(parts)
 

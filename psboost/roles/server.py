@@ -60,7 +60,7 @@ class Server(Role):
         self._range_offsets = deal.range_offsets
         self._usual_steps = job.steps(job.loss.bounds(deal.max_weight, deal.max_label), deal.n_rows)
         if deal.cut_points:
-            self._use_cut_points(self.read(COORDINATOR, CutPoints.from_arrays, deal.cut_points))
+            self._use_cut_points(self.read(COORDINATOR, CutPoints.from_arrays, deal.cut_points, len(self._ids)))
         else:
             yield from self._find_cut_points()
 

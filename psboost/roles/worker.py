@@ -81,7 +81,7 @@ class Worker(Role):
         if job.parameters.sketch_every:
             columns = self._columns = self._in_order(columns)
         if deal.cut_points:
-            cut_points = self.read(COORDINATOR, CutPoints.from_arrays, deal.cut_points)
+            cut_points = self.read(COORDINATOR, CutPoints.from_arrays, deal.cut_points, len(self._ids))
         else:
             cut_points = yield from self._find_cut_points(columns, shard.whole_weights)
         self._use_cut_points(columns, cut_points)

@@ -352,7 +352,7 @@ def test_weights_of_a_sketch_agree_with_its_own_ranks(n):
 def test_cut_points_through_the_wire():
     table = np.float32([[1, 5, 0, np.nan], [2, 5, 0, np.nan], [3, 0, 0, 7]])
     points = summarise(table).cut_points(max_bin=4, zero_as_missing=False)
-    back = CutPoints.from_arrays(points.to_arrays())
+    back = CutPoints.from_arrays(points.to_arrays(), 4)
     for name in ("offsets", "cuts", "has_missing"):
         np.testing.assert_array_equal(getattr(back, name), getattr(points, name))
     n_cuts, cuts, has_missing = points.to_arrays()
@@ -363,7 +363,10 @@ def test_cut_points_through_the_wire():
         (huge, cuts, has_missing), (n_cuts, cuts[::-1].copy(), has_missing),
     ):  # fmt: skip
         with pytest.raises(ProtocolError):
-            CutPoints.from_arrays(damaged)
+            CutPoints.from_arrays(damaged, 4)
+    for n_features in (3, 5):
+        with pytest.raises(ProtocolError, match=f"cut points of 4 and 4 features instead of {n_features}"):
+            CutPoints.from_arrays(points.to_arrays(), n_features)
 
 
 @settings(max_examples=30)

@@ -163,8 +163,9 @@ def test_histograms_hold_the_living_features_and_no_others(grid, servers, dense,
     ranges = [m for _, _, m in sent if type(m) is DealRanges]
     cuts = {}  # user feature: cut points
     for deal, arrays in zip(ranges, shares, strict=True):
-        points = CutPoints.from_arrays(arrays)
-        for i, feature in enumerate(numbers_in(deal)):
+        numbers = numbers_in(deal)
+        points = CutPoints.from_arrays(arrays, len(numbers))
+        for i, feature in enumerate(numbers):
             own = points.cuts[points.offsets[i] : points.offsets[i + 1]]
             cuts[feature] = own, len(own) + int(points.has_missing[i])
 
@@ -318,7 +319,7 @@ def test_a_worker_alone():
 
     sent = worker.handle("coordinator", deal_features([1, 0], [0, 2], rows_of_shard=(4, 2)))
     assert kinds(sent) == [("coordinator", "ShareCutPoints")]  # base_score is given: no sums for it
-    cuts = CutPoints.from_arrays(sent[0][1].cut_points)
+    cuts = CutPoints.from_arrays(sent[0][1].cut_points, 2)
     assert cuts.offsets.tolist() == [0, 1, 3] and cuts.cuts.tolist() == [FLOAT_MAX, 2, FLOAT_MAX]
     sent = start_margins(worker, job)
     assert kinds(sent) == [("coordinator", "ProposeSplits")]
@@ -706,6 +707,17 @@ def test_sums_of_other_leaves_are_refused():
     coordinator.handle("worker 0,0", PushLeafSums(sums=np.zeros((1, 2), np.int64)))
     with pytest.raises(ProtocolError, match="worker 1,0 sends sums of 2 leaves, expected 1"):
         coordinator.handle("worker 1,0", PushLeafSums(sums=np.zeros((2, 2), np.int64)))
+
+
+@pytest.mark.parametrize(("grid", "owner"), [((2, 1), "server 0"), ((1, 1), "worker 0,0")])
+def test_cut_points_of_other_features_are_refused(grid, owner):
+    coordinator = Coordinator(runs.make_job(grid, n_rounds=1))
+    coordinator.start()
+    for r in range(grid[0]):
+        coordinator.handle(f"worker {r},0", describe([5], [4]))
+    two = points([1.0, FLOAT_MAX], [FLOAT_MAX])
+    with pytest.raises(ProtocolError, match=f"coordinator, from {owner}: .* cut points of 2 and 2 features instead of 1"):
+        coordinator.handle(owner, ShareCutPoints(cut_points=two.to_arrays()))
 
 
 def test_living_sets_of_other_ranges_are_refused():
