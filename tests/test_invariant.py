@@ -211,23 +211,17 @@ def test_rows_by_tiles(grid, evals, grad_bits, tmp_path, monkeypatch):
     assert len(made) == grid[0] * grid[1] and all(len(tiles.bins) > 0 for tilings in made for tiles in tilings)
 
 
-@pytest.mark.parametrize("narrow", [2 / 3, 1 / 4])  # of each thread's bins: the others are narrow too, or wide
 @pytest.mark.parametrize(("grid", "threads"), [((1, 1), 1), ((1, 1), 2), ((1, 2), 1)])
-def test_features_of_a_thread_in_two_parts(grid, threads, narrow, tmp_path, monkeypatch):
+def test_features_of_a_thread_in_two_parts(grid, threads, tmp_path, monkeypatch):
     arguments = problem(n_rows=400) | {"num_boost_round": 3, "transport": "memory"}
     first = psboost.train(**arguments)
     whole, n_bins = saved(first, tmp_path), int(first.bin_mapper.offsets[-1])
     monkeypatch.setattr(block_worker, "STRIDES", (0,))  # rows are not short
-    for module in (block, block_worker):
-        monkeypatch.setattr(module, "NARROW_BINS", int(narrow * n_bins / (grid[1] * threads)))
-    monkeypatch.setattr(block_worker, "_MOST_VALUES", 0.1)
-    monkeypatch.setattr(block, "DENSE_FILL", 1.0)  # none is dense
+    monkeypatch.setattr(block_worker, "NARROW_BINS", 2 * n_bins // (3 * grid[1] * threads))
     made = []
     monkeypatch.setattr(worker, "Part", lambda *a: made.append(Part(*a)) or made[-1])
     assert saved(psboost.train(**arguments, grid=grid, threads=threads), tmp_path) == whole
     assert len(made) > threads * grid[1]
-    variants = {part.block.variant for part in made}
-    assert "narrow rows" in variants and (narrow > 1 / 2 or "wide rows" in variants)
 
 
 def test_a_border_between_threads_moves(tmp_path, monkeypatch):

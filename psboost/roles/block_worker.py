@@ -11,7 +11,6 @@ from psboost.boosting.partition import NodeRows
 from psboost.boosting.split import best_of
 from psboost.boosting.twins import Elders, number_elders
 from psboost.data.block import NARROW_BINS, SparseBlock
-from psboost.data.columns import AnyColumns
 from psboost.data.cut_points import CutPoints
 from psboost.kernels.row_bins import STRIDES
 from psboost.kernels.splits import BUILD_LEFT
@@ -26,9 +25,6 @@ from psboost.wire.packing import pack_integers, unpack_living
 _LARGE = 1 << 18
 FEW_VALUES = 1 << 16  # to build and search what so few come to takes less time than to wake up a thread for a part of them
 _UNEVEN = 1.05  # times as many stored values, a thread may get if that saves a part: one more costs each row some time
-# Of those stored, in narrow rows, are worth a part of their own. Of url-shaped data 0.9 are: binning takes 0.6 of the time,
-# and a tree 0.9 to 1; of rcv1-shaped data 0.36 would be, and a tree takes 1.3 times as long in two parts.
-_MOST_VALUES = 0.75
 MANY_TWINS = 0.25  # of a root's bins: fewer are not worth a second way
 
 
@@ -55,7 +51,7 @@ class BlockWorker(Worker):
         moved = _moved_ranges(self._ranges, self._bin_offsets)
         if moved == self._ranges or (moved and max(columns.n_stored(*own) for own in moved) <= _UNEVEN * max(n_stored)):
             return moved
-        return [part for features in self._ranges for part in _narrow_parts(*features, self._bin_offsets, columns)]
+        return [part for features in self._ranges for part in _narrow_parts(*features, self._bin_offsets)]
 
     def _rule_of_parts(self):
         return None if self._job.merges else self._job.rule
@@ -191,18 +187,16 @@ def _moved_ranges(ranges: list[tuple[int, int]], bin_offsets: np.ndarray) -> lis
     return list(pairwise(edges)) if are_narrow else []
 
 
-def _narrow_parts(begin: int, end: int, bin_offsets: np.ndarray, columns: AnyColumns) -> list[tuple[int, int]]:
-    """Features begin .. end, popular ones first; in two parts, if their rows of bins (kernels.row_bins) are wide in one, and
-    narrow in both or for most of their values.
+def _narrow_parts(begin: int, end: int, bin_offsets: np.ndarray) -> list[tuple[int, int]]:
+    """Features begin .. end, popular ones first; in two parts, if their rows of bins (kernels.row_bins) are narrow then, and
+    wide in one.
 
     Most values are in the first, which is as large as can be; the second's rows are nearly empty. With three or more, to go
     through the rows so many times takes as long as it saves.
     """
     first, last = int(bin_offsets[begin]), int(bin_offsets[end])
-    middle = int(np.searchsorted(bin_offsets, first + NARROW_BINS, side="right")) - 1
-    if not begin < middle < end:
-        return [(begin, end)]
-    both_are_narrow = last - bin_offsets[middle] <= NARROW_BINS
-    if both_are_narrow or columns.n_stored(begin, middle) >= _MOST_VALUES * columns.n_stored(begin, end):
-        return [(begin, middle), (middle, end)]
+    if NARROW_BINS < last - first <= 2 * NARROW_BINS:
+        middle = int(np.searchsorted(bin_offsets, first + NARROW_BINS, side="right")) - 1
+        if begin < middle and last - bin_offsets[middle] <= NARROW_BINS:
+            return [(begin, middle), (middle, end)]
     return [(begin, end)]

@@ -3,7 +3,6 @@
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -578,21 +577,16 @@ def describe(features=(), counts=(), n_rows=2, labels=(0.0, 1.0), **how):
 
 
 @pytest.mark.parametrize(
-    ("begin", "bins", "values", "parts"),
+    ("begin", "bins", "parts"),
     [
-        (0, [1, 1, 1, 1], 0, [4]), (0, [1, 1, 1, 1, 1], 0, [4, 1]), (2, [3, 3], 0, [1, 1]), (1, [1, 2, 2, 1], 0, [2, 2]),
-        (0, [2] * 4, 0, [2, 2]), (0, [1] * 9, 1, [9]), (1, [1, 2, 2, 3], 1, [4]), (0, [5, 1], 9, [2]), (0, [1, 5], 1, [2]),
-        (3, [], 0, [0]), (0, [1] * 9, 3, [9]), (0, [1] * 9, 4, [4, 5]), (1, [1, 2, 2, 3], 9, [2, 2]), (0, [1, 5], 3, [1, 1]),
+        (0, [1, 1, 1, 1], [4]), (0, [1, 1, 1, 1, 1], [4, 1]), (2, [3, 3], [1, 1]), (1, [1, 2, 2, 1], [2, 2]),
+        (0, [2] * 4, [2, 2]), (0, [1] * 9, [9]), (1, [1, 2, 2, 3], [4]), (0, [5, 1], [2]), (0, [1, 5], [2]), (3, [], [0]),
     ],
 )  # fmt: skip
-def test_features_are_cut_in_two_where_that_makes_most_of_their_rows_narrow(begin, bins, values, parts, monkeypatch):
-    """values: of a feature in the first 4 bins; one behind them has 1."""
+def test_features_are_cut_in_two_where_that_makes_their_rows_narrow(begin, bins, parts, monkeypatch):
     monkeypatch.setattr(block_worker, "NARROW_BINS", 4)
     offsets, edges = np.cumsum([0, *[7] * begin, *bins]).astype(np.int32), np.cumsum([begin, *parts]).tolist()
-    is_narrow = np.cumsum(bins) <= 4
-    stored = np.concatenate([np.zeros(begin, int), np.where(is_narrow, values, 1)])
-    columns = SimpleNamespace(n_stored=lambda first, last: stored[first:last].sum())
-    assert block_worker._narrow_parts(begin, begin + len(bins), offsets, columns) == list(pairwise(edges))
+    assert block_worker._narrow_parts(begin, begin + len(bins), offsets) == list(pairwise(edges))
 
 
 @pytest.mark.parametrize(
