@@ -234,7 +234,7 @@ class Dealing:
         of_ranges = [np.diff(edges) for edges in self.range_offsets]
         if job.merges:
             return [int(sum(of_ranges[c][i] for c, i in ranges)) for ranges in self.ranges_of_servers]
-        n_owners = job.n_row_shards  # of a shard's ranges
+        n_owners = job.n_row_shards  # of each shard: 1, or all workers of a ring
         return [n for of_shard in of_ranges for n in of_shard.reshape(n_owners, -1).sum(axis=1).tolist()]
 
     def by_shard(self, of_servers: list[CutPoints]) -> list[CutPoints]:

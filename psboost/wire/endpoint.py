@@ -13,6 +13,7 @@ import os
 import socket
 import stat
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -207,9 +208,10 @@ class Endpoint:
             self._neighbours.close()
 
     def _remove_file(self) -> None:
-        """ZeroMQ leaves it behind. One that somebody else has made there since stays."""
+        """ZeroMQ leaves it behind. One that somebody else has made there since stays, and one that cannot be removed."""
         if self._file and _which_file(self.address) == self._file:
-            os.unlink(self.address.removeprefix("ipc://"))
+            with suppress(OSError):
+                os.unlink(self.address.removeprefix("ipc://"))
 
     def _close_sender(self, address: str, sender: zmq.Socket, linger: float) -> None:
         if address in self._monitors:
