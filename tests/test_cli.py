@@ -278,9 +278,15 @@ def test_help(capsys, command):
     assert len(text.splitlines()) > 8 and "None" not in text and "==SUPPRESS==" not in text
 
 
-def test_nothing_heavy_is_imported_before_it_is_used():
-    heavy = "numpy", "scipy", "numba", "zmq"
-    program = f"import psboost, psboost.cli, sys; sys.exit(str([m for m in {heavy} if m in sys.modules] or ''))"
+@pytest.mark.parametrize(
+    ("modules", "heavy"),
+    [
+        ("psboost, psboost.cli", ["numpy", "scipy", "numba", "zmq"]),
+        ("psboost.cluster.processes, psboost.cluster.nursery, psboost.cluster.member", ["scipy", "numba"]),
+    ],
+)
+def test_nothing_heavy_is_imported_before_it_is_used(modules, heavy):
+    program = f"import {modules}, sys; sys.exit(str([m for m in {heavy} if m in sys.modules] or ''))"
     done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, text=True)
     assert done.stderr.strip() == "", done.stderr
 

@@ -160,7 +160,7 @@ class Server(Role):
                 self._decode_range((worker, k), message, *of_range)
                 for k, *of_range in zip(ranges, of_ranges, twins, strict=True)
             ]
-        if any(n != n_nodes for n in (len(message.totals), *(histograms.n_nodes for _, histograms in parts))):
+        if {len(message.totals), *(histograms.n_nodes for _, histograms in parts)} != {n_nodes}:
             raise ProtocolError(f"histograms of another number of nodes than {n_nodes}")
         return parts, message.totals
 

@@ -233,10 +233,9 @@ def _array_codec(dtype: np.dtype, lengths: tuple[int | None, ...]) -> tuple[Call
 
     def misfit(array: np.ndarray) -> str:
         """What is wrong with an array, if anything is."""
-        if array.dtype == dtype and array.ndim == 1 + len(lengths):
-            behind = array.shape[1:]
-            if behind == lengths or all(want in (None, length) for want, length in zip(lengths, behind, strict=True)):
-                return ""
+        fits = array.dtype == dtype and array.ndim == 1 + len(lengths)
+        if fits and all([want in (None, length) for want, length in zip(lengths, array.shape[1:], strict=True)]):
+            return ""
         return f"expected {spelled}, got {array.dtype} of shape {array.shape}"
 
     def write(array: np.ndarray, frames: Frames) -> list:
@@ -388,7 +387,7 @@ def _decode_fields(header: list, frames: Sequence[Any]) -> tuple[Envelope, Messa
             raise _Unfit(f"{len(remaining)} frames more than arrays")
     except _Unfit as error:
         raise ProtocolError(f"{_source(sender)}, {kind.__name__} {sequence}: {error}") from error
-    return Envelope(run, sender, sequence), kind.of(values)
+    return Envelope(run, sender, sequence), kind(**values)
 
 
 def _source(sender: Any) -> str:

@@ -6,12 +6,11 @@ first tree, or the tree's end), so what comes late is recognised.
 """
 
 from inspect import get_annotations
-from typing import Annotated, Any, Self, dataclass_transform
+from typing import Annotated, Any, dataclass_transform
 
 import numpy as np
 
 from psboost.errors import ProtocolError
-from psboost.kernels.splits import N_PROPOSED, N_SPLIT
 
 # An array's annotation says its dtype and how long its dimensions behind the first are (None: any): the codec neither sends
 # nor takes another. Where arrays are of several sorts, it says neither, and whoever reads them looks at that.
@@ -21,8 +20,8 @@ Int64Pairs = Annotated[np.ndarray, np.int64, 2]
 Float32s = Annotated[np.ndarray, np.float32]
 Float64s = Annotated[np.ndarray, np.float64]
 Totals = Annotated[np.ndarray, np.int64, 3]
-Proposed = Annotated[np.ndarray, np.int64, N_PROPOSED]
-Splits = Annotated[np.ndarray, np.int32, N_SPLIT]
+Proposed = Annotated[np.ndarray, np.int64, 9]  # kernels.splits has their columns, and those of the next, but takes numba
+Splits = Annotated[np.ndarray, np.int32, 7]
 Float64Pairs = Annotated[np.ndarray, np.float64, 2]
 Masks = Annotated[np.ndarray, np.uint64, None]
 
@@ -55,13 +54,6 @@ class Message:
             missing, unknown = self.types.keys() - own.keys(), own.keys() - self.types.keys()
             wrong = f"without {', '.join(missing)}" if missing else f"has no {', '.join(unknown)}"
             raise TypeError(f"{type(self).__name__} {wrong}")
-
-    @classmethod
-    def of(cls, values: dict[str, Any]) -> Self:
-        """The one with these fields, which are all that there are."""
-        message = object.__new__(cls)
-        vars(message).update(values)
-        return message
 
     def __setattr__(self, name: str, value: Any):
         raise AttributeError(f"{type(self).__name__}.{name}: a message never changes")
