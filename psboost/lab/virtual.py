@@ -31,7 +31,8 @@ from psboost.roles.cast import make_role
 from psboost.roles.coordinator import Coordinator, Round, Training
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role
-from psboost.wire.codec import Envelope, Frames, decode, encode, new_run
+from psboost.wire.arrays import Frames
+from psboost.wire.codec import Envelope, decode, encode, new_run
 from psboost.wire.ledger import Ledger, measure
 from psboost.wire.messages import Message
 

@@ -7,7 +7,8 @@ counted like tcp, so that the bytes of a run do not depend on where it ran.
 
 from collections.abc import Sequence
 
-from psboost.wire.codec import Envelope, Frames, encode
+from psboost.wire.arrays import Frames
+from psboost.wire.codec import Envelope, encode
 from psboost.wire.messages import Message
 
 _FIELDS = ("messages", "payload", "wire")

@@ -1,7 +1,7 @@
 """Knows every message of the protocol, each with its addressee; does not know how it becomes bytes.
 
 A message never changes. Scalars, strings, small dicts and small arrays travel in its header, each large array as a
-frame of its own (wire/codec.py). `tree` and `level` say which step of the training a message belongs to (-1: before the
+frame of its own (wire/arrays.py). `tree` and `level` say which step of the training a message belongs to (-1: before the
 first tree, or the tree's end), so what comes late is recognised.
 """
 

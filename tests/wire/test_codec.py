@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from psboost.errors import ProtocolError
-from psboost.wire import codec
+from psboost.wire import arrays, codec
 from psboost.wire.codec import Envelope, decode, encode
 from psboost.wire.ledger import measure
 from psboost.wire.messages import ALL_KINDS, Beat, Message, PushHistograms, PushMargins, PushPartialExits, PushSketches
@@ -21,7 +21,7 @@ ARRAYS = st.sampled_from(DTYPES).flatmap(
     lambda dtype: hnp.arrays(dtype, hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5))
 )
 LENGTHS = st.integers(0, 5)
-SMALLEST_LARGE = 60  # bytes; in place of codec._SMALL, so that the arrays above are of both sorts
+SMALLEST_LARGE = 60  # bytes; in place of arrays._SMALL, so that the arrays above are of both sorts
 PLAIN = st.recursive(
     st.none()
     | st.booleans()
@@ -46,7 +46,7 @@ ENVELOPES = st.builds(Envelope, INTEGERS, st.text(max_size=20), INTEGERS)
 @pytest.fixture(autouse=True, scope="module")
 def few_bytes_are_large():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codec, "_SMALL", SMALLEST_LARGE - 1)
+        patch.setattr(arrays, "_SMALL", SMALLEST_LARGE - 1)
         yield
 
 
@@ -280,11 +280,11 @@ def test_small_arrays_are_copied_into_the_header():
 
 @pytest.mark.parametrize("shape", [(0,), (7,), (63,), (64,), (300,), (15, 2), (0, 3), (80, 2), (1, 60), (16, 40)])
 def test_a_header_saves_what_a_frame_costs(monkeypatch, shape):
-    [array] = arrays = (np.zeros(shape, "f4"),)
-    message = PushSketches(sketches=arrays)
-    monkeypatch.setattr(codec, "_SMALL", -1)
+    array = np.zeros(shape, "f4")
+    message = PushSketches(sketches=(array,))
+    monkeypatch.setattr(arrays, "_SMALL", -1)
     alone = encode(Envelope(1, "w", 0), message)
-    monkeypatch.setattr(codec, "_SMALL", 1 << 20)
+    monkeypatch.setattr(arrays, "_SMALL", 1 << 20)
     together = encode(Envelope(1, "w", 0), message)
     assert (len(alone), len(together)) == (2, 1)
     assert together.payload == alone.payload == array.nbytes

@@ -3,7 +3,8 @@
 import msgpack
 import numpy as np
 
-from psboost.wire.codec import Envelope, Frames, encode
+from psboost.wire.arrays import Frames
+from psboost.wire.codec import Envelope, encode
 from psboost.wire.ledger import Ledger, measure
 from psboost.wire.messages import CloseTree
 
