@@ -1,18 +1,20 @@
 """Knows how eight slots of a histogram are looked at in one go, those that are present moved together; does not know gains.
 
-Written as LLVM's own vectors. Where a processor has no instruction that moves chosen lanes together (AVX-512's compress),
-one by one is as quick: CAN says whether to take eight at once.
+Written as LLVM's own vectors, and CAN says whether the processor has an instruction that moves chosen lanes together
+(AVX-512's compress). Where it has none, one by one is as quick.
 """
 
 from llvmlite import binding, ir
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-from psboost.kernels.compile import int64, types
+from psboost.kernels.compile import inline, int64, types, uint64
+from psboost.kernels.histograms import read, write
 from psboost.kernels.words import spread
 
 CAN = bool(binding.get_host_cpu_features().get("avx512f", False))
 _LANES, _LOW = 8, 0xFFFFFFFF
+_1 = uint64(1)
 _INT, _SLOT, _NUMBER = ir.IntType(8), ir.IntType(64), ir.IntType(32)
 _SLOTS, _NUMBERS, _BITS = (ir.VectorType(kind, _LANES) for kind in (_SLOT, _NUMBER, ir.IntType(1)))
 _FROM_ONE = ir.Constant(_NUMBERS, list(range(1, _LANES + 1)))
@@ -86,34 +88,26 @@ def share_singles(
     child_features, child_starts, child_bins, child_sums,
 ):  # fmt: skip
     """Shares eight features of one bin each out: features i .. i + 8 of a node, whose bins begin at `begin`. Each is
-    written, from n_child and n_rest on, where its hesses come to `least`.
+    written, from n_child and n_rest on, without a test, and moved on from where its hesses come to `least`.
 
     pairs  a literal: whether the sums of the node, and of the other child, are in pairs; the one's are packed
 
     Returns the new n_child, n_rest, at and rest; how many bins the one child has, and in how many it has more than the node.
     """
-    n_taken = n_wrong = 0
-    for k in range(begin, begin + _LANES):
-        feature, b, value = node_features[i + k - begin], node_bins[k], acc[node_bins[k] - first]
-        grad, hess = int(value) >> 32, int(value) & _LOW
-        if pairs:
-            other_grad, other = int(node_sums[2 * k]) - grad, int(node_sums[2 * k + 1]) - hess
-        else:
-            other_grad, other = (int(node_sums[k]) >> 32) - grad, (int(node_sums[k]) & _LOW) - hess
-        n_taken += int(hess != 0)
-        n_wrong += int(other < 0)
-        if hess >= least:
-            child_features[n_child], child_bins[at], child_sums[at] = feature, b, value
-            n_child, at = n_child + 1, at + 1
-            child_starts[n_child] = at
-        if other >= least:
-            node_features[n_rest], node_bins[rest] = feature, b
-            if pairs:
-                node_sums[2 * rest], node_sums[2 * rest + 1] = other_grad, other
-            else:
-                node_sums[rest] = (other_grad << 32) + other
-            n_rest, rest = n_rest + 1, rest + 1
-            node_starts[n_rest] = rest
+    n_taken, n_wrong = uint64(0), int64(0)
+    for lane in range(uint64(0), uint64(_LANES)):
+        feature, b = node_features[i + lane], node_bins[begin + lane]
+        grad, hess = read(acc, False, b - first)
+        node_grad, node_hess = read(node_sums, pairs, begin + lane)
+        other = node_hess - hess
+        child_features[n_child], child_starts[n_child + _1], child_bins[at] = feature, at + _1, b
+        write(grad, hess, False, at, child_sums)
+        node_features[n_rest], node_starts[n_rest + _1], node_bins[rest] = feature, rest + _1, b
+        write(node_grad - grad, other, pairs, rest, node_sums)
+        lives, rest_lives = uint64(hess >= least), uint64(other >= least)
+        n_child, at, n_rest, rest = n_child + lives, at + lives, n_rest + rest_lives, rest + rest_lives
+        n_taken += uint64(hess != 0)
+        n_wrong += int64(other < 0)
     return n_child, n_rest, at, rest, n_taken, n_wrong
 
 
@@ -171,7 +165,6 @@ def _share_singles(pairs):
 _SHARE_SINGLES = {pairs: _share_singles(pairs) for pairs in (False, True)}
 
 
-@overload(share_singles, prefer_literal=True)
 def _compiled_share_singles(
     pairs, i, begin, first, least, node_features, node_starts, node_bins, node_sums, acc, n_child, n_rest, at, rest,
     child_features, child_starts, child_bins, child_sums,
@@ -188,6 +181,12 @@ def _compiled_share_singles(
         )  # fmt: skip
 
     return compiled
+
+
+if CAN:
+    overload(share_singles, prefer_literal=True)(_compiled_share_singles)
+else:
+    share_singles = inline(share_singles)
 
 
 def _operands(context, builder, signature, args):

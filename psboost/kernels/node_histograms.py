@@ -217,7 +217,7 @@ def _share_features(node, begin_feature, end_feature, acc, first, forms, least, 
     at, rest, begin = uint64(state[_END]), uint64(state[_OTHER_END]), uint64(state[_NEXT])
     n_taken, n_wrong, i = uint64(0), int64(0), uint64(begin_feature)
     asked, far_apart = begin, len(acc) >= max(_FAR_SLOTS, 4 * len(node.bins))
-    by_eights = eights.CAN and (not forms[0] or (forms[2] and not forms[1]))
+    by_eights = not forms[0] or (forms[2] and not forms[1])
     while i < uint64(end_feature):
         if far_apart:
             to_ask = min(uint64(node.starts[i + _1]) + _AHEAD, uint64(len(node.bins)))
