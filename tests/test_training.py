@@ -822,9 +822,12 @@ def test_bin_mappers_of_other_data_do_not_fit(tmp_path):
     narrow = train(text).bin_mapper
     assert narrow.n_features == 2
     assert train(text, bin_mapper=narrow).report["trees"] == 3
-    text.write_text("1 1:1\n0 2:1 9:3\n" * 40)
-    with pytest.raises(DataError, match="a.svm has 9 features, the bin mapper was made of data with 2"):
-        train(text, bin_mapper=narrow, grid=(2, 1))
+    wide = tmp_path / "wide.svm"
+    wide.write_text("1 1:1\n0 2:1 9:3\n" * 40)
+    with pytest.raises(DataError, match="wide.svm has 9 features, the bin mapper was made of data with 2"):
+        train(wide, bin_mapper=narrow, grid=(2, 1))
+    with pytest.raises(DataError, match="a.svm or an evaluation set has 9 features, the bin mapper was made"):
+        train(text, bin_mapper=narrow, evals=[(wide, "wide")])
 
 
 def test_a_bin_mapper_brings_its_rule_for_zeros(tmp_path):

@@ -279,7 +279,8 @@ def _deal_alike(loads: np.ndarray, n_parts: int, bundles: np.ndarray | None) -> 
 def _check_fit(given: BinMapper, stock: Stock, job: Job, min_rows: int) -> None:
     """ParameterError or DataError if a bin mapper does not serve this training."""
     if stock.n_features > given.n_features:
-        raise given.of_other_width(job.data_name, stock.n_features)
+        name = f"{job.data_name} or an evaluation set" if job.eval_names else job.data_name
+        raise given.of_other_width(name, stock.n_features)
     if job.parameters.sketch_every:
         raise ParameterError(
             f"sketch_every={job.parameters.sketch_every} makes new cut points, and a bin mapper has those to use: give one "
