@@ -12,9 +12,11 @@ import numpy as np
 
 from psboost.boosting.losses import Bounds
 from psboost.kernels import gradients as kernels
+from psboost.kernels.floats import WHOLE_BITS
 from psboost.kernels.packed_rows import hess_mask
 
 _SUM_BITS = 62
+_LEAF_BITS = WHOLE_BITS - 1
 _UNREACHABLE = 2.0**_SUM_BITS  # more than any sum; as large as int64 can hold with ease
 
 
@@ -60,12 +62,13 @@ def bits_for(grad_bits: int | None, n_rows: int, unevenness: float) -> int:
 
 def steps_for(bounds: Bounds, grad_bits: int, n_rows: int) -> Steps:
     """Steps such that a row's hess is at most 2^(grad_bits - 1) and its |grad| four times as much, if both fit their halves
-    of a packed row (16 bits: 2^15 each, 32: 2^30); and no leaf sum of n_rows overflows int64.
+    of a packed row (16 bits: 2^15 each, 32: 2^30); and no leaf sum of n_rows overflows int64, and no row has more than
+    2^_LEAF_BITS leaf steps.
 
     Grads of both signs nearly cancel in a sum, whose error is then large beside it; hessians do not.
     """
     grad, hess = power_above(bounds.grad), power_above(bounds.hess)
-    row_bits = power_above(float(max(n_rows, 1))) + 1
+    row_bits = max(power_above(float(max(n_rows, 1))) + 1, _SUM_BITS - _LEAF_BITS)
     return Steps(
         grad=math.ldexp(1.0, grad - _bits_of_grad(grad_bits)),
         hess=math.ldexp(1.0, hess - _bits_of_hess(grad_bits)),

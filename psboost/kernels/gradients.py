@@ -21,7 +21,7 @@ from psboost.kernels.compile import (
     uint64,
     void,
 )
-from psboost.kernels.floats import MOST, exp
+from psboost.kernels.floats import MOST, exp, whole
 from psboost.kernels.members import NODES
 from psboost.kernels.packed_rows import WIDTHS, pack
 
@@ -141,6 +141,8 @@ def round_gradients(grads, hesses, grad_step, hess_step, exact, key, row_offset,
 def sum_by_node(grads, hesses, node_of_row, grad_step, hess_step, sums):
     """Adds grad / grad_step and hess / hess_step of each row, rounded to the nearest integer, to a pair of its node.
 
+    They are below 2^WHOLE_BITS (kernels.floats).
+
     sums  (n_nodes, 4, 2): of each four rows, one each, as a sum waits for the last one that was added to it  # OUT
     """
     per_grad, per_hess = 1.0 / grad_step, 1.0 / hess_step
@@ -148,8 +150,8 @@ def sum_by_node(grads, hesses, node_of_row, grad_step, hess_step, sums):
     for begin in range(uint64(0), n_rows, uint64(_SOME)):
         n = min(uint64(_SOME), n_rows - begin)
         for i in range(n):  # a loop of its own, which is vectorised
-            some_grads[i] = int64(np.rint(float64(grads[begin + i]) * per_grad))
-            some_hesses[i] = int64(np.rint(float64(hesses[begin + i]) * per_hess))
+            some_grads[i] = whole(float64(grads[begin + i]) * per_grad)
+            some_hesses[i] = whole(float64(hesses[begin + i]) * per_hess)
         for i in range(n):
             pair = uint64(8) * uint64(node_of_row[begin + i]) + uint64(2) * (i & uint64(3))
             sums[pair] += some_grads[i]

@@ -22,6 +22,7 @@ from psboost.boosting.fixed_point import (
 )
 from psboost.boosting.forest import base_margin
 from psboost.boosting.losses import LOSSES, Bounds
+from psboost.kernels.floats import WHOLE_BITS
 
 BITS = pytest.mark.parametrize("grad_bits", [4, 8, 16, 32])
 POSITIVE = st.floats(1e-30, 1e30)
@@ -51,6 +52,7 @@ def test_no_sum_overflows(grad_bits, max_grad, max_hess, n_rows):
         assert math.frexp(step)[0] == math.frexp(leaf_step)[0] == 0.5  # powers of two
         assert most / 2 < bound / step <= most
         assert leaf_step <= step
+        assert bound / leaf_step < 2**WHOLE_BITS
         assert n_rows * (math.ceil(bound / leaf_step) + 1) <= INT64_MAX
 
 

@@ -1,10 +1,10 @@
-"""An exponential on the bits of float32, beside Python's, compiled and as plain Python."""
+"""An exponential and rounding on the bits of floats, beside Python's, compiled and as plain Python."""
 
 import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from psboost.kernels import floats
@@ -18,6 +18,11 @@ def exps():
         "compiled": as_kernel(floats.exp),
         "plain": as_python(floats).exp,
     }
+
+
+@pytest.fixture(scope="module")
+def wholes():
+    return {"compiled": as_kernel(floats.whole), "plain": as_python(floats).whole}
 
 
 @pytest.mark.parametrize("way", ["compiled", "plain"])
@@ -37,3 +42,16 @@ def test_exp_at_its_ends(exps, way):
 def test_both_ways_give_the_same_bits(exps):
     for x in np.random.default_rng(0).uniform(-87, 87, 2000).astype(np.float32):
         assert exps["compiled"](x) == exps["plain"](x)
+
+
+@pytest.mark.parametrize("way", ["compiled", "plain"])
+@settings(deadline=None)
+@given(x=st.floats(-(2.0**51), 2.0**51, exclude_min=True, exclude_max=True))
+@example(x=2.0**51 - 0.5)
+@example(x=-(2.0**51) + 0.5)
+@example(x=-0.5)
+@example(x=1.5)
+@example(x=2.5)
+@example(x=5e-324)
+def test_whole(wholes, way, x):
+    assert wholes[way](x) == round(x)
