@@ -9,6 +9,8 @@ They are written over ranges of features, each into a part of the same arrays:
     ends      int64 (n_ranges, n_nodes + 1): node i's entries are begins[s] + ends[s, i] .. begins[s] + ends[s, i + 1]  # OUT
 """
 
+import numpy as np
+
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, kernel_for, uint8, uint64, void
 from psboost.kernels.fills import fill
@@ -16,7 +18,7 @@ from psboost.kernels.histograms import CACHED_SLOTS, build_by_rows, clear, mark_
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
-from psboost.kernels.prefetch import prefetch, touch
+from psboost.kernels.prefetch import touch
 from psboost.kernels.row_bins import N_NONE, ROWS
 from psboost.kernels.tiles import TILINGS, build_by_tiles
 from psboost.kernels.words import lowest_one
@@ -25,19 +27,11 @@ from psboost.kernels.words import lowest_one
 GRAD, HESS, SIZE, MOST_GRAD, MOST_HESS, N_SUMS = range(6)
 _POSTINGS = int64, IN[int64], IN[int32], TILINGS  # stride, postings, tilings: behind a block's rows' bins
 _BLOCK = (*_POSTINGS, IN[int32])  # and bin_offsets
-_ROWS_AHEAD = uint64(128)  # so many before its turn a row's gradient is asked for
+_SOME = 512  # rows
 _A_ROW = 3  # so many rows of bins are gone through, by tiles, in the time that it takes
 _SLOTS_PER_LINE = 8  # in a cache line
 _NEAR_BINS, _FEW_BINS = 1 << 16, 1 << 20  # so many slots, the hot ones side by side, are quick to add to
 _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
-
-
-@inline
-def _add_row(packed, row, grads, hesses, sizes, most_grad, most_hess):
-    """The sums with a row's."""
-    grad, hess = grad_and_hess(packed, row)
-    size = abs(grad)
-    return grads + grad, hesses + hess, sizes + size, max(most_grad, size), max(most_hess, hess)
 
 
 @kernel_for(WIDTHS, signature=lambda width: void(IN[width], OUT[int64]))
@@ -45,24 +39,28 @@ def add_rows(packed, sums):
     """Adds to a node's sums (OUT) all rows of `packed`."""
     grads, hesses, sizes, most_grad, most_hess = sums[GRAD], sums[HESS], sums[SIZE], sums[MOST_GRAD], sums[MOST_HESS]
     for row in range(uint64(len(packed))):
-        grads, hesses, sizes, most_grad, most_hess = _add_row(packed, row, grads, hesses, sizes, most_grad, most_hess)
+        grad, hess = grad_and_hess(packed, row)
+        size = abs(grad)
+        grads, hesses, sizes = grads + grad, hesses + hess, sizes + size
+        most_grad, most_hess = max(most_grad, size), max(most_hess, hess)
     sums[GRAD], sums[HESS], sums[SIZE], sums[MOST_GRAD], sums[MOST_HESS] = grads, hesses, sizes, most_grad, most_hess
 
 
 @kernel_for(WIDTHS, signature=lambda width: void(IN[int32], OUT2[int64], IN[width], OUT2[int64]))
 def sum_rows(rows, spans, packed, sums):
-    """Sums of the rows of several nodes (OUT); node i's are rows[spans[i, 0] : spans[i, 1]]."""
+    """Sums of the rows of several nodes (OUT); node i's are rows[spans[i, 0] : spans[i, 1]].
+
+    Some of them are put side by side, and then added up, which is vectorised.
+    """
+    some = np.empty(_SOME, packed.dtype)
     for i in range(len(spans)):
-        grads, hesses, sizes, most_grad, most_hess = int64(0), int64(0), int64(0), int64(0), int64(0)
+        sums[i] = 0
         end = uint64(spans[i, 1])
-        for k in range(uint64(spans[i, 0]), end):
-            if k + _ROWS_AHEAD < end:
-                prefetch(packed, uint64(rows[k + _ROWS_AHEAD]))
-            grads, hesses, sizes, most_grad, most_hess = _add_row(
-                packed, uint64(rows[k]), grads, hesses, sizes, most_grad, most_hess
-            )
-        sums[i, GRAD], sums[i, HESS], sums[i, SIZE] = grads, hesses, sizes
-        sums[i, MOST_GRAD], sums[i, MOST_HESS] = most_grad, most_hess
+        for begin in range(uint64(spans[i, 0]), end, uint64(_SOME)):
+            n = min(uint64(_SOME), end - begin)
+            for k in range(n):
+                some[k] = packed[uint64(rows[begin + k])]
+            add_rows(some[:n], sums[i])
 
 
 @inline
