@@ -64,20 +64,20 @@ class HistogramBuilder(ABC):
             block.bin_offsets,
         )  # fmt: skip
 
-    def sums(self, nodes: NodeRows, packed: np.ndarray) -> "BuiltSums":
+    def sums(self, nodes: NodeRows) -> "BuiltSums":
         """Those of the nodes of a level, which are built when they are asked for."""
-        return BuiltSums(self, nodes, packed)
+        return BuiltSums(self, nodes)
 
     @abstractmethod
-    def sum(self, node: NodeRows, packed: np.ndarray) -> NodeSums:
-        """The sums of one node, each row's grad and hess packed (kernels.packed_rows)."""
+    def sum(self, node: NodeRows) -> NodeSums:
+        """The sums of one node."""
 
     @abstractmethod
-    def share_out(self, k: int, nodes: NodeRows, packed: np.ndarray, memory, used, splits, least: int, open_) -> int:
+    def share_out(self, k: int, nodes: NodeRows, memory, used, splits, least: int, open_) -> int:
         """Builds node k and some that follow, and shares their parents' histograms out, as Sums.share_out says."""
 
     def build(
-        self, nodes: NodeRows, positions: np.ndarray, living: LivingFeatures, edges: list[int], packed: np.ndarray
+        self, nodes: NodeRows, positions: np.ndarray, living: LivingFeatures, edges: list[int]
     ) -> list[Histograms]:
         """Histograms of nodes over each of several ranges of features.
 
@@ -91,14 +91,14 @@ class HistogramBuilder(ABC):
         ends, done = np.zeros((len(edges) - 1, n_nodes + 1), np.int64), 0
         while done < n_nodes:
             where, to = (living, positions, ranges), (*self._parts.arrays, self._parts.begins, ends)
-            before, done = done, self._build_from(done, nodes, packed, where, to)
+            before, done = done, self._build_from(done, nodes, where, to)
             if done == before:
                 n_bins = np.diff(self._bin_offsets[ranges - edges[0]])
                 self._parts.make_room(ends[:, done], np.minimum(nodes.size(done) * self._most_stored, n_bins) + 1)
         return self._parts.histograms(ends)
 
     @abstractmethod
-    def _build_from(self, first: int, nodes: NodeRows, packed: np.ndarray, where: tuple, to: tuple) -> int:
+    def _build_from(self, first: int, nodes: NodeRows, where: tuple, to: tuple) -> int:
         """Builds node `first` and some that follow; returns the next one: `first` itself if there is no room for it.
 
         where  living features, positions, ranges as `build` takes them
@@ -117,17 +117,16 @@ class BuiltSums(Sums):
 
     builder: HistogramBuilder
     nodes: NodeRows
-    packed: np.ndarray
 
     @property
     def totals(self):
         return self.nodes.totals
 
     def take(self, bin_offsets, least, room):
-        return self.builder.sum(self.nodes.node(0), self.packed).take(bin_offsets, least, room)
+        return self.builder.sum(self.nodes.node(0)).take(bin_offsets, least, room)
 
     def share_out(self, memory, used, splits, k, least, nodes):
-        return self.builder.share_out(k, self.nodes, self.packed, memory, used, splits, least, nodes)
+        return self.builder.share_out(k, self.nodes, memory, used, splits, least, nodes)
 
 
 class DenseBuilder(HistogramBuilder):
@@ -139,24 +138,24 @@ class DenseBuilder(HistogramBuilder):
         self._cells, self._stride = cells, BYTE_STRIDE if cells.dtype == np.uint8 else stride
         self._wide = np.zeros((len(bin_offsets) - 1) * self._stride, np.int64)
 
-    def sum(self, node, packed):
-        *of_block, rows, [span], [sums], packed, wide, acc = self._to_build(node, packed)
+    def sum(self, node):
+        *of_block, rows, [span], [sums], packed, wide, acc = self._to_build(node)
         dense_builds.build_dense_node(*of_block, rows, span, sums, packed, wide, acc)
         total = Total(*sums[: len(Total._fields)].tolist())
         return NodeSums(acc[: self._n_bins << total.needs_pairs], total)
 
-    def share_out(self, k, nodes, packed, memory, used, splits, least, open_):
-        return dense_builds.share_dense_nodes(*self._to_build(nodes, packed), memory, used, *splits, k, least, open_)
+    def share_out(self, k, nodes, memory, used, splits, least, open_):
+        return dense_builds.share_dense_nodes(*self._to_build(nodes), memory, used, *splits, k, least, open_)
 
-    def _build_from(self, first, nodes, packed, where, to):
+    def _build_from(self, first, nodes, where, to):
         living, positions, ranges = where
         return dense_builds.build_dense_nodes(
-            *self._to_build(nodes, packed), living.features, living.offsets, positions, ranges, ranges[0], first, *to
+            *self._to_build(nodes), living.features, living.offsets, positions, ranges, ranges[0], first, *to
         )
 
-    def _to_build(self, nodes: NodeRows, packed: np.ndarray) -> tuple:
+    def _to_build(self, nodes: NodeRows) -> tuple:
         """What kernels.dense_builds takes first: the block, the nodes, and memory to work in."""
-        return self._cells, self._stride, self._bin_offsets, *nodes, packed, self._wide, self._acc
+        return self._cells, self._stride, self._bin_offsets, *nodes, self._wide, self._acc
 
     @property
     def _most_stored(self):
@@ -180,32 +179,31 @@ class SparseBuilder(HistogramBuilder):
     def _most_stored(self):
         return self._most
 
-    def sum(self, node, packed):
-        indptr, bins, stride, *postings, _, rows, [span], [sums], packed, values, acc = self._to_build(node, packed)
+    def sum(self, node):
+        indptr, bins, stride, *postings, _, rows, [span], [sums], packed, values, acc = self._to_build(node)
         total = Total(*sums[: len(Total._fields)].tolist())
         slots = acc[: (self._n_bins + N_NONE) << total.needs_pairs]
         node_builds.build_node(indptr, bins, stride, *postings, rows, span, sums, packed, values, slots)
         self._dirty = slots
         return NodeSums(slots[: self._n_bins << total.needs_pairs], total)
 
-    def share_out(self, k, nodes, packed, memory, used, splits, least, open_):
-        return node_builds.share_nodes(*self._to_build(nodes, packed), memory, used, *splits, k, least, open_)
+    def share_out(self, k, nodes, memory, used, splits, least, open_):
+        return node_builds.share_nodes(*self._to_build(nodes), memory, used, *splits, k, least, open_)
 
-    def _build_from(self, first, nodes, packed, where, to):
+    def _build_from(self, first, nodes, where, to):
         living, positions, ranges = where
-        *of_block, acc = self._to_build(nodes, packed)
+        *of_block, acc = self._to_build(nodes)
         return node_builds.build_nodes(
             *of_block, living.features, living.offsets, positions, ranges, ranges[0], self._most, self._single, first,
             self._marks, acc, *to,
         )  # fmt: skip
 
-    def _to_build(self, nodes: NodeRows, packed: np.ndarray) -> tuple:
+    def _to_build(self, nodes: NodeRows) -> tuple:
         """What kernels.node_builds takes first: the block, the nodes, and memory to work in, all 0."""
         self._dirty.fill(0)
         self._dirty = self._acc[:0]
-        if self._values is None or self._values.dtype != packed.dtype:
-            self._values = np.zeros(len(self._indptr) - 1, packed.dtype)  # postings have rows of evaluation sets too
+        if self._values is None or self._values.dtype != nodes.packed.dtype:
+            self._values = np.zeros(len(self._indptr) - 1, nodes.packed.dtype)  # postings have rows of evaluation sets too
         return (
-            self._indptr, self._bins, self._stride, *self._postings, self._bin_offsets, *nodes, packed, self._values,
-            self._acc,
+            self._indptr, self._bins, self._stride, *self._postings, self._bin_offsets, *nodes, self._values, self._acc,
         )  # fmt: skip

@@ -37,14 +37,16 @@ def join_sums(of_chunks: Iterable[np.ndarray]) -> np.ndarray:
 class NodeRows(NamedTuple):
     """The rows of several nodes, and what they come to.
 
-    rows   int32: each node's ascend
-    spans  int64 (n_nodes, 2 for each chunk of all rows): where those of each chunk begin and end
-    sums   int64 (n_nodes, kernels.node_builds.N_SUMS)
+    rows    int32: each node's ascend
+    spans   int64 (n_nodes, 2 for each chunk of all rows): where those of each chunk begin and end
+    sums    int64 (n_nodes, kernels.node_builds.N_SUMS)
+    packed  int32 or int64: the grad and hess of each of `rows` (kernels.packed_rows)
     """
 
     rows: np.ndarray
     spans: np.ndarray
     sums: np.ndarray
+    packed: np.ndarray
 
     @property
     def totals(self) -> np.ndarray:
@@ -53,7 +55,7 @@ class NodeRows(NamedTuple):
 
     def node(self, i: int) -> "NodeRows":
         """That one alone."""
-        return NodeRows(self.rows, self.spans[i : i + 1], self.sums[i : i + 1])
+        return self._replace(spans=self.spans[i : i + 1], sums=self.sums[i : i + 1])
 
     def size(self, i: int) -> int:
         """How many rows the node has."""
@@ -125,13 +127,14 @@ class RowPartition:
         self.node_of_row = np.zeros(n_rows, np.uint8 if 0 < max_depth <= 7 else np.int32)
         self._n_train, self._packed, self._side_by_side = n_train, packed, side_by_side
         words, self._lists = np.empty((kernels.N_PLACES, n_words_of(n_rows)), np.uint64), np.empty(2 * n_rows, np.int32)
+        self._listed_packed = np.empty(2 * n_rows, packed.dtype)
         self._chunks = [_Chunk.of(rows, words, self._lists, 64) for rows in chunks_of(n_rows, n_threads)]
         self._all_rows = np.arange(n_train, dtype=np.int32)
 
     def reset(self, sums: np.ndarray) -> None:
         """All rows in the root, node 0; its training rows come to `sums` (int64, 1 x kernels.node_builds.N_SUMS)."""
         self._n_nodes, self._are_numbered = 1, False
-        self.listed = NodeRows(self._all_rows, np.array([[0, self._n_train]]), sums)
+        self.listed = NodeRows(self._all_rows, np.array([[0, self._n_train]]), sums, self._packed)
         for chunk in self._chunks:
             chunk.reset()
 
@@ -165,14 +168,15 @@ class RowPartition:
             kernels.split_rows(
                 splits, first_child, first, end, self._n_train, bits, words, lists, chunk.spare, held, chunk.room, spans
             )
-            node_builds.sum_rows(lists, spans, self._packed, sums)
+            listed = self._listed_packed[2 * chunk.rows.start : 2 * chunk.rows.stop]
+            node_builds.list_gradients(lists, spans, self._packed, listed, sums)
             spans += 2 * chunk.rows.start
             return spans, sums
 
         moved = list(self._side_by_side(move, self._chunks))
         if not last:
             spans, sums = zip(*moved, strict=True)
-            self.listed = NodeRows(self._lists, np.concatenate(spans, axis=1), join_sums(sums))
+            self.listed = NodeRows(self._lists, np.concatenate(spans, axis=1), join_sums(sums), self._listed_packed)
 
     def finish(self) -> None:
         """The tree is grown: what is left are leaves."""

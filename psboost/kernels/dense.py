@@ -106,11 +106,10 @@ def _add_pairs(cells, n_features, bin_offsets, rows, first, last, packed, acc):
     for i in range(n_rows):
         if i + _AHEAD < n_rows:
             ahead = uint64(rows[i + _AHEAD])
-            prefetch(packed, ahead)
             prefetch(cells, ahead * n_features + first)
             prefetch(cells, ahead * n_features + last - _1)
         row = uint64(rows[i])
-        grad, hess = grad_and_hess(packed, row)
+        grad, hess = grad_and_hess(packed, i)
         for f in range(first, last):
             cell = int64(cells[row * n_features + f])
             if cell < bin_offsets[f + _1] - bin_offsets[f]:
@@ -156,7 +155,7 @@ def _compiled_stride_and_line(cells, stride):
     ),
 )  # fmt: skip
 def build_dense(cells, stride, bin_offsets, rows, packed, pairs, n_fit, wide, acc):
-    """acc[b] += packed[row] for every bin b that a row of `rows` holds (kernels.histograms says what slots and pairs are).
+    """acc[b] += packed[i] for every bin b that row rows[i] holds (kernels.histograms says what slots and pairs are).
 
     pairs  whether acc is in pairs
     n_fit  so many rows' sums certainly fit one slot
@@ -178,15 +177,13 @@ def build_dense(cells, stride, bin_offsets, rows, packed, pairs, n_fit, wide, ac
             # Not in functions of their own: even inlined, these take up to five times as long.
             for i in range(begin, end):
                 if i + _AHEAD < end:
-                    ahead = uint64(rows[i + _AHEAD])
-                    prefetch(packed, ahead)
-                    ahead = ahead * n_features + first
+                    ahead = uint64(rows[i + _AHEAD]) * n_features + first
                     prefetch(cells, ahead)
                     prefetch(cells, ahead + n_here - _1)
                     for line in range(n_between):
                         prefetch(cells, ahead + (line + _1) * per_line)
                 row = uint64(rows[i])
-                value, at, slot = as_slot(packed, row), row * n_features + first, first * width
+                value, at, slot = as_slot(packed, i), row * n_features + first, first * width
                 behind = at + n_here
                 # What eights leave is added without a loop: one over 14 or 15 cells ends where some processors never expect
                 # it, which takes longer than all of them.

@@ -26,7 +26,7 @@ def build_dense_node(cells, stride, bin_offsets, rows, span, sums, packed, wide,
     """The sums of a node over all bins; returns whether they are in pairs.
 
     span  where the node's `rows` begin and end, for each chunk of all rows
-    sums  what they come to (kernels.node_builds.sum_rows)
+    sums, packed   what they come to, and each of them (kernels.node_builds.list_gradients)
     wide  as build_dense takes it  # OUT
     acc   as long as pairs need it; what it held before is lost  # OUT
     """
@@ -35,7 +35,8 @@ def build_dense_node(cells, stride, bin_offsets, rows, span, sums, packed, wide,
     slots = acc[: int64(bin_offsets[-1]) << int64(pairs)]
     fill(slots, 0)
     for c in range(0, len(span), 2):
-        build_dense(cells, stride, bin_offsets, rows[span[c] : span[c + 1]], packed, pairs, n_fit, wide, slots)
+        begin, end = span[c], span[c + 1]
+        build_dense(cells, stride, bin_offsets, rows[begin:end], packed[begin:end], pairs, n_fit, wide, slots)
     return pairs
 
 

@@ -1,9 +1,11 @@
 """Knows bin ids and sums of gradients; does not know features' names, gains or messages.
 
 A packed slot holds two sums in one int64: (grad << 32) + hess, 0 <= hess < 2^32, so one addition adds both. Whoever
-calls sees to it that neither half overflows, and takes pairs where one might. `packed` rows: as in kernels.packed_rows.
+calls sees to it that neither half overflows, and takes pairs where one might.
 
     rows      [ 3 | 7 | 9 ]                  rows of one node
+    packed    [ gh | gh | gh ]               grads and hesses (kernels.packed_rows) of `rows`, in their order: among those of
+                                             all rows a node's would be far apart, as its rows of bins are
     indptr    row -> its bins                bins [ 0 4 17 | 0 5 | ... ]        (kernels.row_bins)
     acc       all 0 between nodes
               packed: one slot for each bin; as pairs: acc[2b] is bin b's grad, acc[2b + 1] its hess; and in either form
@@ -61,16 +63,14 @@ def write(grad, hess, pairs, k, sums):
 
 @kernel_for(ROWS, WIDTHS, signature=lambda indptr, bins, width: void(IN[indptr], IN[bins], IN[int32], IN[width], OUT[int64]))
 def build(indptr, bins, rows, packed, acc):
-    """acc[b] += packed[row] for every bin b that a row of `rows` holds; acc is packed.
+    """acc[b] += packed[i] for every bin b that row rows[i] holds; acc is packed.
 
     Indices are made unsigned: a signed one may be negative, which costs a test for each value.
     """
     n_rows, is_far = uint64(len(rows)), len(acc) > CACHED_SLOTS
     for i in range(n_rows):
         if i + _PLACE_AHEAD < n_rows:
-            place = uint64(rows[i + _PLACE_AHEAD])
-            prefetch(indptr, place)
-            prefetch(packed, place)
+            prefetch(indptr, uint64(rows[i + _PLACE_AHEAD]))
         if i + _BINS_AHEAD < n_rows:
             row = uint64(rows[i + _BINS_AHEAD])
             for k in range(uint64(indptr[row]), uint64(indptr[row + _1]), _BINS_PER_LINE):
@@ -80,7 +80,7 @@ def build(indptr, bins, rows, packed, acc):
             for k in range(end - min(end, _LAST_BINS), end):
                 prefetch(acc, uint64(bins[k]))
         row = uint64(rows[i])
-        value = as_slot(packed, row)
+        value = as_slot(packed, i)
         for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
             acc[uint64(bins[k])] += value
 
@@ -112,9 +112,7 @@ def build_short(indptr, bins, rows, packed, acc):
     n_rows = uint64(len(rows))
     for i in range(n_rows):
         if i + _PLACE_AHEAD < n_rows:
-            place = uint64(rows[i + _PLACE_AHEAD])
-            prefetch(indptr, place)
-            prefetch(packed, place)
+            prefetch(indptr, uint64(rows[i + _PLACE_AHEAD]))
         if i + _BINS_AHEAD < n_rows:
             row = uint64(rows[i + _BINS_AHEAD])
             begin, end = uint64(indptr[row]), uint64(indptr[row + _1])
@@ -122,13 +120,12 @@ def build_short(indptr, bins, rows, packed, acc):
             prefetch(bins, (begin + end) >> _1)
             prefetch(bins, end)
         row = uint64(rows[i])
-        _add_row(bins, uint64(indptr[row]), uint64(indptr[row + _1]), as_slot(packed, row), acc)
+        _add_row(bins, uint64(indptr[row]), uint64(indptr[row + _1]), as_slot(packed, i), acc)
 
 
 @inline
-def _add_padded(bins, step, row, packed, acc):
-    """Adds a padded row, and what is behind its bins."""
-    value, at = as_slot(packed, row), step * row
+def _add_padded(bins, at, step, value, acc):
+    """Adds a padded row, whose bins begin at `at`, and what is behind its bins."""
     for k in range(_4):
         acc[uint64(bins[at + k])] += value
     if step > _4:
@@ -150,31 +147,27 @@ def build_padded(bins, stride, n_held, rows, packed, acc):
     """
     n_rows, step, is_far = uint64(len(rows)), uint64(stride), len(acc) > CACHED_SLOTS
     if not is_far and n_rows > _0 and uint64(rows[n_rows - _1] - rows[_0]) == n_rows - _1:
-        first, in_order, per_line = uint64(rows[_0]), n_rows & ~_3, uint64(64 // bins.itemsize)
-        for i in range(first, first + in_order, _4):
+        first, in_order, per_line = step * uint64(rows[_0]), n_rows & ~_3, uint64(64 // bins.itemsize)
+        for i in range(_0, in_order, _4):
             prefetch(packed, i + _FOLLOWING_AHEAD)
             for k in range(_0, _4 * step, per_line):
-                prefetch(bins, step * (i + _FOLLOWING_AHEAD) + k)
-            for row in range(i, i + _4):
-                _add_padded(bins, step, row, packed, acc)
-        for row in range(first + in_order, first + n_rows):
-            _add_padded(bins, step, row, packed, acc)
+                prefetch(bins, first + step * (i + _FOLLOWING_AHEAD) + k)
+            for j in range(i, i + _4):
+                _add_padded(bins, first + step * j, step, as_slot(packed, j), acc)
+        for i in range(in_order, n_rows):
+            _add_padded(bins, first + step * i, step, as_slot(packed, i), acc)
     else:
         rare = uint64(max(0, n_held - _LAST_PLACES))
         for i in range(min(n_rows, _PADDED_AHEAD)):
-            place = uint64(rows[i])
-            prefetch(packed, place)
-            prefetch(bins, step * place)
+            prefetch(bins, step * uint64(rows[i]))
         for i in range(n_rows):
             if i + _PADDED_AHEAD < n_rows:
-                place = uint64(rows[i + _PADDED_AHEAD])
-                prefetch(packed, place)
-                prefetch(bins, step * place)
+                prefetch(bins, step * uint64(rows[i + _PADDED_AHEAD]))
             if is_far and i + _PADDED_SLOTS_AHEAD < n_rows:
                 later = step * uint64(rows[i + _PADDED_SLOTS_AHEAD])
                 for k in range(rare, step):
                     prefetch(acc, uint64(bins[later + k]))
-            _add_padded(bins, step, uint64(rows[i]), packed, acc)
+            _add_padded(bins, step * uint64(rows[i]), step, as_slot(packed, i), acc)
     for b in range(len(acc) - N_NONE, len(acc)):
         acc[b] = 0
 
@@ -185,15 +178,13 @@ def build_pairs(indptr, bins, rows, packed, acc):
     n_rows, n_bins = uint64(len(rows)), uint64((len(acc) >> 1) - N_NONE)
     for i in range(n_rows):
         if i + _PLACE_AHEAD < n_rows:
-            place = uint64(rows[i + _PLACE_AHEAD])
-            prefetch(indptr, place)
-            prefetch(packed, place)
+            prefetch(indptr, uint64(rows[i + _PLACE_AHEAD]))
         if i + _BINS_AHEAD < n_rows:
             row = uint64(rows[i + _BINS_AHEAD])
             for k in range(uint64(indptr[row]), uint64(indptr[row + _1]), _BINS_PER_LINE):
                 prefetch(bins, k)
         row = uint64(rows[i])
-        grad, hess = grad_and_hess(packed, row)
+        grad, hess = grad_and_hess(packed, i)
         for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
             if bins[k] >= n_bins:
                 break
@@ -243,8 +234,8 @@ def _build_in_pieces(indptr, bins, stride, posting_offsets, rows, span, packed, 
     slots = acc[: n_bins + N_NONE]
     for c in range(0, len(span), 2):
         for first in range(span[c], span[c + 1], n_fit):
-            piece = rows[first : min(first + n_fit, span[c + 1])]
-            _build_packed(indptr, bins, stride, posting_offsets[n_bins], piece, packed, slots)
+            last = min(first + n_fit, span[c + 1])
+            _build_packed(indptr, bins, stride, posting_offsets[n_bins], rows[first:last], packed[first:last], slots)
             for i in range(n_frequent):
                 grad, hess = read(slots, False, frequent[i])
                 sums[2 * i] += grad
@@ -274,16 +265,17 @@ def build_by_rows(indptr, bins, stride, posting_offsets, rows, span, packed, pai
         _build_in_pieces(indptr, bins, stride, posting_offsets, rows, span, packed, n_fit, acc)
         return
     for c in range(0, len(span), 2):
-        own = rows[span[c] : span[c + 1]]
+        own, own_packed = rows[span[c] : span[c + 1]], packed[span[c] : span[c + 1]]
         if pairs:
-            build_pairs(indptr, bins, own, packed, acc)
+            build_pairs(indptr, bins, own, own_packed, acc)
         else:
-            _build_packed(indptr, bins, stride, n_stored, own, packed, acc)
+            _build_packed(indptr, bins, stride, n_stored, own, own_packed, acc)
 
 
 @kernel_for(WIDTHS, signature=lambda width: void(IN[int64], IN[int32], int64, IN[width], boolean, OUT[int64]))
 def build_by_bins(posting_offsets, posting_rows, too_many, packed, pairs, acc):
     """Sets every bin of `acc`, packed or in pairs, to the sums over its rows; but perhaps those of so many rows or more.
+    `packed` is of all rows.
 
     Of bins of few rows, whose loops would end where no processor expects it, by sums that run on from bin to bin: what a
     bin adds is right even where they overflow.

@@ -9,8 +9,6 @@ They are written over ranges of features, each into a part of the same arrays:
     ends      int64 (n_ranges, n_nodes + 1): node i's entries are begins[s] + ends[s, i] .. begins[s] + ends[s, i + 1]  # OUT
 """
 
-import numpy as np
-
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, kernel_for, uint8, uint64, void
 from psboost.kernels.fills import fill
@@ -46,21 +44,21 @@ def add_rows(packed, sums):
     sums[GRAD], sums[HESS], sums[SIZE], sums[MOST_GRAD], sums[MOST_HESS] = grads, hesses, sizes, most_grad, most_hess
 
 
-@kernel_for(WIDTHS, signature=lambda width: void(IN[int32], OUT2[int64], IN[width], OUT2[int64]))
-def sum_rows(rows, spans, packed, sums):
-    """Sums of the rows of several nodes (OUT); node i's are rows[spans[i, 0] : spans[i, 1]].
+@kernel_for(WIDTHS, signature=lambda width: void(IN[int32], OUT2[int64], IN[width], OUT[width], OUT2[int64]))
+def list_gradients(rows, spans, packed, listed, sums):
+    """Writes the packed rows of several nodes to `listed`, in the order of `rows`, and what each node's come to to `sums`.
 
-    Some of them are put side by side, and then added up, which is vectorised.
+    packed  of all rows
+    spans   node i's rows are rows[spans[i, 0] : spans[i, 1]]; its packed ones have the same places in `listed`  # OUT
     """
-    some = np.empty(_SOME, packed.dtype)
     for i in range(len(spans)):
         sums[i] = 0
         end = uint64(spans[i, 1])
         for begin in range(uint64(spans[i, 0]), end, uint64(_SOME)):
-            n = min(uint64(_SOME), end - begin)
-            for k in range(n):
+            some = listed[begin : min(begin + uint64(_SOME), end)]
+            for k in range(uint64(len(some))):
                 some[k] = packed[uint64(rows[begin + k])]
-            add_rows(some[:n], sums[i])
+            add_rows(some, sums[i])  # which is vectorised, where they are side by side
 
 
 @inline
@@ -162,7 +160,7 @@ def build_node(indptr, row_bins, stride, posting_offsets, posting_rows, tilings,
     """The sums of a node over all bins; returns how many slots may be filled now, about.
 
     span    where the node's `rows` begin and end, for each chunk of all rows
-    sums    what they come to (sum_rows), which says whether theirs are in pairs
+    sums, packed   what they come to, which says whether theirs are in pairs, and each of them (list_gradients)
     values  as build_nodes takes them
     acc     kernels.histograms, of the form that it has then: all 0  # OUT
     """
@@ -170,12 +168,12 @@ def build_node(indptr, row_bins, stride, posting_offsets, posting_rows, tilings,
     pairs = needs_pairs(sums[SIZE], sums[HESS])
     by_bins = prefers_bins(n_own, n_rows, n_stored, n_bins, stride)
     n_fit = rows_that_fit(sums[MOST_GRAD], sums[MOST_HESS])
-    if by_bins and n_own == n_rows:
+    if by_bins and n_own == n_rows:  # the root: `rows` are all of them
         build_by_tiles(posting_offsets, posting_rows, tilings, packed, pairs, acc)
     elif by_bins:
         for c in range(0, len(span), 2):
-            for row in rows[span[c] : span[c + 1]]:
-                values[uint64(row)] = packed[uint64(row)]
+            for k in range(uint64(span[c]), uint64(span[c + 1])):
+                values[uint64(rows[k])] = packed[k]
         build_by_tiles(posting_offsets, posting_rows, tilings, values, pairs, acc)
         for c in range(0, len(span), 2):
             for row in rows[span[c] : span[c + 1]]:
@@ -222,7 +220,7 @@ def build_nodes(
     for which there might be no room.
 
     spans, sums  of each node, as build_node takes them
-    values       of all the block's rows, of which `packed` has the first: all 0, as they will be again  # OUT
+    values       packed, of all the block's rows: all 0, as they will be again  # OUT
     most_stored  how many bins a row has at most
     single       whether each feature has one bin
     marks        a bit for each bin: all 0, as they will be again  # OUT

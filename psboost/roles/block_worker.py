@@ -108,7 +108,7 @@ class BlockWorker(Worker):
         """Builds the level's histograms and proposes each open node's best split (R = 1)."""
         n_at_once = min(self._job.n_threads, len(self._parts))
         stage, rows = partial(self.stage, share=1 / n_at_once), self._partition.listed
-        proposals = best_of(self._all(lambda part: part.propose(rows, self._gradients.packed, stage), self._parts))
+        proposals = best_of(self._all(lambda part: part.propose(rows, stage), self._parts))
         self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(proposals)))
 
     def _send_histograms(self, tree: int, level: int, positions: np.ndarray) -> None:

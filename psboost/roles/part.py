@@ -44,23 +44,23 @@ class Part:
         of_features = begin, cut_points, zero_as_missing, ids, feature_shard, rule
         self.finder = None if rule is None else make_finder(*of_features, tells_living=False)
 
-    def propose(self, nodes: NodeRows, packed: np.ndarray, stage) -> Proposals:
+    def propose(self, nodes: NodeRows, stage) -> Proposals:
         """Builds nodes' histograms, and proposes each open node's best split. `stage(label)` times it."""
         with stage("build"):
-            self.finder.add(self._builder.sums(nodes, packed))
+            self.finder.add(self._builder.sums(nodes))
         with stage("search"):
             return self.finder.find()
 
-    def sum(self, node: NodeRows, packed: np.ndarray) -> NodeSums:
+    def sum(self, node: NodeRows) -> NodeSums:
         """The sums of one node over all bins of the part; until the next node's."""
-        return self._builder.sum(node, packed)
+        return self._builder.sum(node)
 
     def build(
-        self, nodes: NodeRows, positions: np.ndarray, living: LivingFeatures, edges: list[int], packed: np.ndarray
+        self, nodes: NodeRows, positions: np.ndarray, living: LivingFeatures, edges: list[int]
     ) -> list[Histograms]:
         """Histograms of nodes over each range of the part's features (HistogramBuilder.build), numbered as the worker
         does."""
-        return self._builder.build(nodes, positions, living, edges, packed)
+        return self._builder.build(nodes, positions, living, edges)
 
     def clear_bits(self, splits: AnySplits, rows: slice, members: Members, bits: np.ndarray) -> None:
         """Clears the bits of `rows` that leave by those of the splits that are by its own features (Block.clear_bits)."""

@@ -138,7 +138,7 @@ class RingWorker(Worker):
 
         def add_up(part: Part) -> None:
             for node in range(len(rows.spans)):
-                sums = part.sum(rows.node(node), self._gradients.packed)
+                sums = part.sum(rows.node(node))
                 self._sums.fill(node, int(self._bin_offsets[part.begin]), sums.acc, sums.pairs)
 
         with self.stage("build"):

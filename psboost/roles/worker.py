@@ -291,8 +291,7 @@ class Worker(Role):
 
         shares  of each part: living features, and its ranges edges[i] .. edges[i + 1], in the worker's numbers
         """
-        packed = self._gradients.packed
-        built = self._all(lambda part, share: part.build(nodes, positions, *share, packed), self._parts, shares)
+        built = self._all(lambda part, share: part.build(nodes, positions, *share), self._parts, shares)
         return [histograms for of_part in built for histograms in of_part]
 
     # --- routing

@@ -14,7 +14,7 @@ from psboost.boosting.living import LivingFeatures
 from psboost.boosting.partition import NodeRows, join_sums
 from psboost.data.block import tilings_of
 from psboost.errors import ProtocolError
-from psboost.kernels.node_builds import N_SUMS, sum_rows
+from psboost.kernels.node_builds import N_SUMS, list_gradients
 from psboost.kernels.node_histograms import NodeHistogram
 from psboost.kernels.open_nodes import UNKNOWN
 from tests.naive import gradients as naive_gradients
@@ -96,10 +96,11 @@ def node_rows(which, packed, n_chunks=1):
             spans[i, 2 * c] = len(rows)
             rows += np.array_split(own, n_chunks)[c].tolist()
             spans[i, 2 * c + 1] = len(rows)
+    rows, listed = np.array(rows, np.int32), np.empty(len(rows), packed.dtype)
     for c in range(n_chunks):
         of_chunks.append(np.empty((len(which), N_SUMS), np.int64))
-        sum_rows(np.array(rows, np.int32), spans[:, 2 * c : 2 * c + 2].copy(), packed, of_chunks[-1])
-    return NodeRows(np.array(rows, np.int32), spans, join_sums(of_chunks))
+        list_gradients(rows, spans[:, 2 * c : 2 * c + 2].copy(), packed, listed, of_chunks[-1])
+    return NodeRows(rows, spans, join_sums(of_chunks), listed)
 
 
 def totals_of(which, values):
@@ -113,7 +114,7 @@ def built(rows, which, values, living=None):
     living = [ALL] * len(which) if living is None else living
     packed = pack(values)
     nodes = node_rows(which, packed)
-    [histograms], totals = builder(rows).build(nodes, *in_turn(living), EDGES, packed), nodes.totals
+    [histograms], totals = builder(rows).build(nodes, *in_turn(living), EDGES), nodes.totals
     expected = [totals_of(rows_of_node.tolist(), values) for rows_of_node in which]
     assert totals.tolist() == expected and totals.shape == (len(which), 3)
     return histograms
@@ -153,7 +154,7 @@ def test_nodes_built_on_every_path(seed, n_rows, grad_bits, n_nodes, make, n_chu
         packed = pack(values, grad_bits)
         nodes = node_rows(members, packed, n_chunks)
         lived = in_turn([f + np.int32(first) for f in living])
-        parts, totals = one.build(nodes, *lived, [first, first + cut, first + 5], packed), nodes.totals
+        parts, totals = one.build(nodes, *lived, [first, first + cut, first + 5]), nodes.totals
         begin = int(BIN_OFFSETS[cut])
         lower, upper = map(dicts, parts)
         found = [a | {b + begin: sums for b, sums in of_node.items()} for a, of_node in zip(lower, upper, strict=True)]
@@ -168,10 +169,10 @@ def test_a_dense_block_of_more_rows_than_are_added_at_once(grad_bits):
     one = dense_builder(rows, np.uint8)
     packed = pack(values, grad_bits)
     nodes = node_rows(which, packed)
-    [histograms] = one.build(nodes, *in_turn([ALL, ALL]), EDGES, packed)
+    [histograms] = one.build(nodes, *in_turn([ALL, ALL]), EDGES)
     assert dicts(histograms) == [naive.build(rows, part.tolist(), values) for part in which]
     needs_pairs = sum(abs(grad) for grad, _ in values) >= 2**31
-    assert one.sum(nodes.node(0), packed).pairs == needs_pairs == (grad_bits == 32)
+    assert one.sum(nodes.node(0)).pairs == needs_pairs == (grad_bits == 32)
 
 
 @pytest.mark.parametrize("order", ["ascending", "descending"])
@@ -184,7 +185,7 @@ def test_a_builder_may_be_given_rows_that_move_afterwards(order):
     which = np.array([3, 50], np.int32)
     for nodes in ([3, 50], [60, 61], [3, 299]):
         which[:] = nodes if order == "ascending" else nodes[::-1]
-        sums = one.sum(node_rows([which], packed), packed)
+        sums = one.sum(node_rows([which], packed))
         assert np.flatnonzero(sums.acc).tolist() == sorted({b for row in nodes for b in rows[row]})
 
 
@@ -199,8 +200,8 @@ def test_worst_values_at_the_packed_limit(sign, few):
     for n in (2**16 - 1, 2**16, 2**16 + 1):
         which = np.arange(n, dtype=np.int32)
         nodes = node_rows([which], packed)
-        assert one.sum(nodes, packed).pairs == (n >= 2**16)
-        [histograms], totals = one.build(nodes, *in_turn([np.zeros(1, np.int32)]), [0, 1], packed), nodes.totals
+        assert one.sum(nodes).pairs == (n >= 2**16)
+        [histograms], totals = one.build(nodes, *in_turn([np.zeros(1, np.int32)]), [0, 1]), nodes.totals
         assert dicts(histograms) == [{0: (sign * n * 2**15, n * 2**15)}]
         assert totals.tolist() == [[sign * n * 2**15, n * 2**15, n * 2**15]]
 
@@ -299,5 +300,5 @@ def test_no_nodes_and_no_features():
     packed = np.ones(3, np.int64)
     nodes = node_rows([np.arange(3, dtype=np.int32)], packed)
     for _ in range(2):
-        [histograms] = nothing.build(nodes, *in_turn([np.empty(0, np.int32)]), [0, 0], packed)
+        [histograms] = nothing.build(nodes, *in_turn([np.empty(0, np.int32)]), [0, 0])
         assert (dicts(histograms), nodes.totals.tolist()) == ([{}], [[0, 3, 0]])

@@ -59,7 +59,9 @@ def check_splits(rng, max_depth, n_threads, threads):
                 continue
             listed = [left if is_left else right for (_, left, right), is_left in zip(children, build_left, strict=True)]
             assert rows_listed(partition) == [[row for row in members[node] if row < n_train] for node in listed]
-            for sums, rows in zip(partition.listed.sums.tolist(), rows_listed(partition), strict=True):
+            for i, (sums, rows) in enumerate(zip(partition.listed.sums.tolist(), rows_listed(partition), strict=True)):
+                spans = partition.listed.spans[i].reshape(-1, 2).tolist()
+                assert [x for begin, end in spans for x in partition.listed.packed[begin:end]] == packed[rows].tolist()
                 grads, hesses = packed[rows] >> 32, packed[rows] & 0xFFFFFFFF
                 most = np.abs(grads).max(initial=0), hesses.max(initial=0)
                 assert sums == [grads.sum(), hesses.sum(), np.abs(grads).sum(), *most]

@@ -7,7 +7,7 @@ from psboost.boosting import partition
 from psboost.boosting.fixed_point import Steps, rounding_key
 from psboost.boosting.losses import LOSSES
 from psboost.boosting.row_gradients import RowGradients
-from psboost.kernels.node_builds import N_SUMS, sum_rows
+from psboost.kernels.node_builds import N_SUMS, list_gradients
 from psboost.kernels.row_gradients import PIECE
 
 STEPS, KEY, N, N_EVAL = Steps(2.0**-8, 2.0**-8, 2.0**-30, 2.0**-30), rounding_key(3, 5), 2 * PIECE + 300, 40
@@ -32,7 +32,8 @@ def test_the_sums_of_all_rows_come_with_them(monkeypatch, n_chunks, grad_bits):
     rounded = gradients(monkeypatch, margins_of(), n_chunks, grad_bits=grad_bits)
     sums = rounded.round(STEPS, KEY, 7)
     expected = np.empty((1, N_SUMS), np.int64)
-    sum_rows(np.arange(N, dtype=np.int32), np.array([[0, N]]), rounded.packed, expected)
+    listed = np.empty_like(rounded.packed)
+    list_gradients(np.arange(N, dtype=np.int32), np.array([[0, N]]), rounded.packed, listed, expected)
     assert sums.tolist() == expected.tolist() and sums[0].all()
 
 

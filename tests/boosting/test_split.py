@@ -214,10 +214,10 @@ def test_sums_that_are_built_when_they_are_asked_for(make, grad_bits):
         for n_open, level in enumerate(levels):
             of_level = node_rows(level, packed)
             if at_once:
-                finder.add(one.sums(of_level, packed))
+                finder.add(one.sums(of_level))
             else:
                 for i in range(len(level)):
-                    finder.add(one.sum(of_level.node(i), packed))
+                    finder.add(one.sum(of_level.node(i)))
             found.append([array.tolist() for array in vars(finder.find()).values()])
             finder.apply(list(range(n_open + 1)), np.ones(n_open + 1, np.uint8))
     assert found[:3] == found[3:] and np.isfinite(found[2][0]).any()

@@ -66,7 +66,7 @@ def test_bin_columns(benchmark, data):
 def test_build_by_rows(benchmark, data, pairs):
     kernel = histograms.build_pairs if pairs else histograms.build
     acc = np.zeros((1 + pairs) * (data.n_bins + N_NONE), np.int64)
-    benchmark(kernel, data.indptr, data.bins, data.rows, data.packed, acc)
+    benchmark(kernel, data.indptr, data.bins, data.rows, data.packed[data.rows], acc)
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["packed", "pairs"])
@@ -75,8 +75,8 @@ def test_build_padded(benchmark, data, pairs):
     bins = np.ascontiguousarray(data.bins.reshape(N_ROWS, STORED)[:, :16]).reshape(-1)
     acc = np.zeros((1 + pairs) * (data.n_bins + N_NONE), np.int64)
     rows = np.arange(0, 16 * N_ROWS + 1, 16), bins, 16
-    span = np.array([0, len(data.rows)])
-    benchmark(histograms.build_by_rows, *rows, data.posting_offsets, data.rows, span, data.packed, pairs, 4096, acc)
+    node = data.rows, np.array([0, len(data.rows)]), data.packed[data.rows]
+    benchmark(histograms.build_by_rows, *rows, data.posting_offsets, *node, pairs, 4096, acc)
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["packed", "pairs"])
@@ -89,7 +89,7 @@ def _node(data, rows=None):
     """(acc, the histogram) of some rows or of all; sums as pairs."""
     acc = np.zeros(2 * (data.n_bins + N_NONE), np.int64)
     rows = np.arange(N_ROWS, dtype=np.int32) if rows is None else rows
-    histograms.build_pairs(data.indptr, data.bins, rows, data.packed, acc)
+    histograms.build_pairs(data.indptr, data.bins, rows, data.packed[rows], acc)
     node = _room(data)
     assert node_histograms.take(data.bin_offsets, acc, True, 1, node) == N_FEATURES
     return acc, node

@@ -22,7 +22,8 @@ def test_pairs_of_many_features_in_pieces():
     grads, hesses = rng.integers(-(2**20), 2**20, n_rows), rng.integers(1, 2**20, n_rows)
     rows = np.flatnonzero(rng.random(n_rows) < 0.9).astype(np.int32)
     wide, acc = np.zeros(n_features * BYTE_STRIDE, np.int64), np.zeros(2 * bin_offsets[-1], np.int64)
-    build_dense(cells.reshape(-1), BYTE_STRIDE, bin_offsets, rows, (grads << 32) + hesses, True, 1024, wide, acc)
+    packed = ((grads << 32) + hesses)[rows]
+    build_dense(cells.reshape(-1), BYTE_STRIDE, bin_offsets, rows, packed, True, 1024, wide, acc)
     expected = np.zeros((bin_offsets[-1], 2), np.int64)
     for f in range(n_features):
         stored = rows[cells[rows, f] < n_bins[f]]
@@ -49,7 +50,7 @@ def test_rows_of_any_length(kernels, n_features, most, code):
     add_rows(packed[which], sums)
     stride = BYTE_STRIDE if code == np.uint8 else int(n_bins.max()) + 1
     wide, acc = np.zeros(n_features * stride, np.int64), np.full(2 * bin_offsets[-1], 77)
-    pairs = kernels.build_dense_node(cells.reshape(-1), stride, bin_offsets, rows, span, sums, packed, wide, acc)
+    pairs = kernels.build_dense_node(cells.reshape(-1), stride, bin_offsets, rows, span, sums, packed[rows], wide, acc)
     assert pairs == (most > 3) and not wide.any()
     slots = acc[: bin_offsets[-1] << pairs]
     found = slots.reshape(-1, 2) if pairs else np.stack([slots >> 32, slots & 0xFFFFFFFF], axis=1)

@@ -83,7 +83,7 @@ def test_build(kernels, block, width, row_bins):
         if is_padded:
             indptr, bins = padded(block[0], row_bins, stride)
         acc, again = np.zeros((N_BINS + N_NONE) * (1 + pairs), np.int64), np.full(N_BINS * (1 + pairs), 77)
-        by_rows(indptr, bins, which, packed, acc)
+        by_rows(indptr, bins, which, packed[which], acc)
         kernels.build_by_bins(posting_offsets, posting_rows, 99, in_node, pairs, again)
         np.testing.assert_array_equal(acc[: len(again)], again)
         found = {b: sums for b in range(N_BINS) if any(sums := read(acc, pairs, b))}
@@ -108,7 +108,7 @@ def test_padded_rows_that_follow_each_other(kernels, stride, row_bins, span):
     which = range(*span)
     _, _, which, packed = arrays(rows, values, which)
     acc = np.zeros(N_BINS + N_NONE, np.int64)
-    kernels.build_padded(padded(rows, row_bins, stride)[1], stride, 2, which, packed, acc)
+    kernels.build_padded(padded(rows, row_bins, stride)[1], stride, 2, which, packed[which], acc)
     assert slots_held(acc) == naive.build(rows, which.tolist(), values)
 
 
@@ -121,10 +121,10 @@ def test_rows_of_bins_that_no_cache_holds(kernels, stride, n_held, step):
     values = [(int(rng.integers(-99, 99)), int(rng.integers(1, 99))) for _ in rows]
     indptr, bins, which, packed = arrays(rows, values, range(0, len(rows), step))
     acc, expected = np.zeros(n_bins + N_NONE, np.int64), naive.build(rows, which.tolist(), values)
-    kernels.build_padded(padded(rows, (np.int64, np.int32), stride, n_bins)[1], stride, n_held, which, packed, acc)
+    kernels.build_padded(padded(rows, (np.int64, np.int32), stride, n_bins)[1], stride, n_held, which, packed[which], acc)
     assert slots_held(acc) == expected
     acc[:] = 0
-    kernels.build(indptr, bins, which, packed, acc)
+    kernels.build(indptr, bins, which, packed[which], acc)
     assert slots_held(acc) == expected
 
 
@@ -148,7 +148,7 @@ def test_pairs_are_made_of_packed_sums_of_some_thousand_rows(held, most, n_fit, 
     offsets = np.concatenate(([0], np.cumsum(np.bincount(rows.reshape(-1), minlength=n_bins))))
     acc = np.zeros(2 * (n_bins + N_NONE), np.int64)
     span = np.array([0, 10_001, 10_001, len(own)])  # of two chunks
-    histograms.build_by_rows(indptr, bins.reshape(-1).copy(), stride, offsets, own, span, packed, True, n_fit, acc)
+    histograms.build_by_rows(indptr, bins.reshape(-1).copy(), stride, offsets, own, span, packed[own], True, n_fit, acc)
     np.testing.assert_array_equal(acc[: 2 * n_bins].reshape(-1, 2), expected)
 
 

@@ -71,7 +71,9 @@ def test_nodes_of_a_level(kernels, seed, n_rows, width, first, row_bins, form):
     own = np.concatenate(members).astype(np.int32)
     ends_of_rows = np.cumsum([0, *map(len, members)])
     spans, sums = np.stack([ends_of_rows[:-1], ends_of_rows[1:]], axis=1), np.full((3, node_builds.N_SUMS), 77)
-    kernels.sum_rows(own, spans, block.packed, sums)
+    listed = np.full(n_rows + 1, 77, width)
+    kernels.list_gradients(own, spans, block.packed, listed, sums)
+    assert listed.tolist() == [*block.packed[own].tolist(), 77]
     for node, total in zip(members, sums.tolist(), strict=True):
         grads, hesses = [abs(values[row][0]) for row in node], [values[row][1] for row in node]
         most = max(grads, default=0), max(hesses, default=0)
@@ -102,7 +104,7 @@ def test_nodes_of_a_level(kernels, seed, n_rows, width, first, row_bins, form):
         held = grown
         done = kernels.build_nodes(
             block.indptr, block.bins, block.stride, block.posting_offsets, block.posting_rows, tilings, block.bin_offsets,
-            own, spans, sums, block.packed, spare, features, offsets, positions, edges, first, max(map(len, rows)),
+            own, spans, sums, listed, spare, features, offsets, positions, edges, first, max(map(len, rows)),
             single, done, marks, acc, *held, begins, ends,
         )  # fmt: skip
         assert before <= done and not marks.any() and not acc.any() and not spare.any()
@@ -144,14 +146,15 @@ def test_a_node_is_built_by_bins_where_slots_are_far_or_rows_short(n_bins, strid
     assert node_builds.prefers_bins(n_own, n_rows, n_rows * n_held, n_bins, stride) == by_bins
     own = np.sort(rng.choice(n_rows, n_own, replace=False)).astype(np.int32)
     sums = np.empty((1, node_builds.N_SUMS), np.int64)
-    node_builds.sum_rows(own, np.array([[0, n_own]]), block.packed, sums)
+    listed = np.empty(n_own, np.int64)
+    node_builds.list_gradients(own, np.array([[0, n_own]]), block.packed, listed, sums)
     span = np.array([0, n_own // 3, n_own // 3, n_own])  # of two chunks
     assert needs_pairs(*sums[0, [node_builds.SIZE, node_builds.HESS]].tolist()) == pairs
     acc, spare = np.zeros((n_bins + N_NONE) << pairs, np.int64), np.zeros(n_rows, np.int64)
     tilings = tilings_of(block.posting_offsets, block.posting_rows, n_rows, True, [(8, 1), (16, 1)])
     n_filled = node_builds.build_node(
         block.indptr, block.bins, block.stride, block.posting_offsets, block.posting_rows, tilings, own, span, sums[0],
-        block.packed, spare, acc,
+        listed, spare, acc,
     )  # fmt: skip
     assert (n_filled == n_bins) == by_bins and not spare.any()
     slots = acc[: n_bins << pairs]
