@@ -48,8 +48,9 @@ def add_rows(packed, sums):
 def list_gradients(rows, spans, packed, listed, sums):
     """Writes the packed rows of several nodes to `listed`, in the order of `rows`, and what each node's come to to `sums`.
 
-    packed  of all rows
-    spans   node i's rows are rows[spans[i, 0] : spans[i, 1]]; its packed ones have the same places in `listed`  # OUT
+    packed        of all rows
+    spans         node i's rows are rows[spans[i, 0] : spans[i, 1]]; its packed ones have the same places in `listed`
+    listed, sums  # OUT
     """
     for i in range(len(spans)):
         sums[i] = 0
