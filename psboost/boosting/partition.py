@@ -1,7 +1,7 @@
 """Knows which rows are in which node, and what they come to; does not know gains or messages."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -69,17 +69,19 @@ class _Chunk:
     rows: slice
     words: tuple[int, int]  # first, last
     members: Members
+    packed: np.ndarray  # of members.rows, where they are built
     spare: np.ndarray
     room: np.ndarray
 
     @staticmethod
-    def of(rows: slice, words: np.ndarray, lists: np.ndarray, n_nodes: int) -> "_Chunk":
-        """`words` and `lists` of all rows."""
+    def of(rows: slice, words: np.ndarray, lists: np.ndarray, packed: np.ndarray, n_nodes: int) -> "_Chunk":
+        """`words`, `lists` and `packed` of all rows."""
         ends = rows.start // 64, n_words_of(rows.stop)  # of its words
         held = np.empty((n_nodes, kernels.N_HELD), np.int64)
-        members = Members(words, lists[2 * rows.start : 2 * rows.stop], held)
+        own = slice(2 * rows.start, 2 * rows.stop)
+        members = Members(words, lists[own], held)
         spare, room = np.empty(ends[1] - ends[0] + 1, np.int32), np.empty(kernels.FIRST_FREE + len(words), np.int64)
-        return _Chunk(rows, ends, members, spare, room)
+        return _Chunk(rows, ends, members, packed[own], spare, room)
 
     def reset(self) -> None:
         """All rows in the root, node 0."""
@@ -98,7 +100,7 @@ class _Chunk:
             return self
         grown = np.empty((2 * n_nodes, kernels.N_HELD), np.int64)
         grown[: len(held)] = held
-        return _Chunk(self.rows, self.words, Members(words, lists, grown), self.spare, self.room)
+        return replace(self, members=Members(words, lists, grown))
 
 
 class RowPartition:
@@ -128,7 +130,8 @@ class RowPartition:
         self._n_train, self._packed, self._side_by_side = n_train, packed, side_by_side
         words, self._lists = np.empty((kernels.N_PLACES, n_words_of(n_rows)), np.uint64), np.empty(2 * n_rows, np.int32)
         self._listed_packed = np.empty(2 * n_rows, packed.dtype)
-        self._chunks = [_Chunk.of(rows, words, self._lists, 64) for rows in chunks_of(n_rows, n_threads)]
+        all_rows = words, self._lists, self._listed_packed
+        self._chunks = [_Chunk.of(rows, *all_rows, 64) for rows in chunks_of(n_rows, n_threads)]
         self._all_rows = np.arange(n_train, dtype=np.int32)
 
     def reset(self, sums: np.ndarray) -> None:
@@ -168,8 +171,7 @@ class RowPartition:
             kernels.split_rows(
                 splits, first_child, first, end, self._n_train, bits, words, lists, chunk.spare, held, chunk.room, spans
             )
-            listed = self._listed_packed[2 * chunk.rows.start : 2 * chunk.rows.stop]
-            node_builds.list_gradients(lists, spans, self._packed, listed, sums)
+            node_builds.list_gradients(lists, spans, self._packed, chunk.packed, sums)
             spans += 2 * chunk.rows.start
             return spans, sums
 

@@ -25,10 +25,10 @@ def _block(code) -> tuple:
 def build_dense_node(cells, stride, bin_offsets, rows, span, sums, packed, wide, acc):
     """The sums of a node over all bins; returns whether they are in pairs.
 
-    span  where the node's `rows` begin and end, for each chunk of all rows
-    sums, packed   what they come to, and each of them (kernels.node_builds.list_gradients)
-    wide  as build_dense takes it  # OUT
-    acc   as long as pairs need it; what it held before is lost  # OUT
+    span          where the node's `rows` begin and end, for each chunk of all rows
+    sums, packed  what they come to, and each of them (kernels.node_builds.list_gradients)
+    wide          as build_dense takes it  # OUT
+    acc           as long as pairs need it; what it held before is lost  # OUT
     """
     pairs = needs_pairs(sums[SIZE], sums[HESS])
     n_fit = rows_that_fit(sums[MOST_GRAD], sums[MOST_HESS]) if pairs else max(1, span_size(span))

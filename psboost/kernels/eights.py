@@ -1,7 +1,7 @@
 """Knows how eight slots of a histogram are looked at in one go, those that are present moved together; does not know gains.
 
 Written as LLVM's own vectors, and CAN says whether the processor has an instruction that moves chosen lanes together
-(AVX-512's compress). Where it has none, one by one is as quick.
+(AVX-512's compress). Where it has none, one by one is as quick, by a loop that knows in which form sums are.
 """
 
 from llvmlite import binding, ir

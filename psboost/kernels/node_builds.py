@@ -160,10 +160,10 @@ def prefers_bins(n_own, n_rows, n_stored, n_bins, stride):
 def build_node(indptr, row_bins, stride, posting_offsets, posting_rows, tilings, rows, span, sums, packed, values, acc):
     """The sums of a node over all bins; returns how many slots may be filled now, about.
 
-    span    where the node's `rows` begin and end, for each chunk of all rows
-    sums, packed   what they come to, which says whether theirs are in pairs, and each of them (list_gradients)
-    values  as build_nodes takes them
-    acc     kernels.histograms, of the form that it has then: all 0  # OUT
+    span          where the node's `rows` begin and end, for each chunk of all rows
+    sums, packed  what they come to, which says whether theirs are in pairs, and each of them (list_gradients)
+    values        as build_nodes takes them
+    acc           kernels.histograms, of the form that it has then: all 0  # OUT
     """
     n_rows, n_stored, n_bins, n_own = len(indptr) - 1, len(posting_rows), len(posting_offsets) - 1, span_size(span)
     pairs = needs_pairs(sums[SIZE], sums[HESS])
@@ -221,7 +221,7 @@ def build_nodes(
     for which there might be no room.
 
     spans, sums  of each node, as build_node takes them
-    values       packed, of all the block's rows: all 0, as they will be again  # OUT
+    values       room for a packed row for each of the block's: all 0, as they will be again  # OUT
     most_stored  how many bins a row has at most
     single       whether each feature has one bin
     marks        a bit for each bin: all 0, as they will be again  # OUT
