@@ -34,12 +34,6 @@ class Histograms:
     def n_nodes(self) -> int:
         return len(self.offsets) - 1
 
-    @staticmethod
-    def empty(n_nodes: int) -> "Histograms":
-        return Histograms(
-            np.zeros(n_nodes + 1, np.int64), np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64)
-        )
-
     def node(self, i: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """bins, grads, hesses of node i."""
         part = slice(self.offsets[i], self.offsets[i + 1])

@@ -13,7 +13,7 @@ from psboost.kernels import sorted_columns as sorting_kernels
 MAX_INT32 = np.iinfo(np.int32).max
 GROUP_CELLS = 1 << 20  # of a dense array, as many cells are turned into columns at a time
 MANY_COLUMNS = 32  # of which two are at least: lines of memory are read half as often, for less than a block of them takes
-PIECE_CELLS = 1 << 18  # of other types than kernels take, as many are made float32 at a time
+CONVERTED_CELLS = 1 << 18  # of other types than kernels take, as many are made float32 at a time
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class DenseColumns:
         if self._matrix.dtype in (np.float32, np.float64) and self._matrix.flags.aligned:
             yield 0, self._matrix, keep
             return
-        step = max(1, PIECE_CELLS // max(1, len(keep)))
+        step = max(1, CONVERTED_CELLS // max(1, len(keep)))
         for row in range(0, self.n_rows, step):
             yield row, np.require(self._matrix[row : row + step, keep], np.float32, ["A"]), np.arange(len(keep))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from psboost.boosting.builders import DenseBuilder, SparseBuilder
 from psboost.boosting.fixed_point import packed_rows
-from psboost.boosting.histogram import HistogramMerger, Histograms, Total
+from psboost.boosting.histogram import DTYPES, HistogramMerger, Histograms, Total
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.partition import NodeRows, join_sums
 from psboost.data.block import tilings_of
@@ -291,7 +291,7 @@ def test_ranges_cut_out_and_put_side_by_side(seed, n_rows, first, second):
 
 
 def test_no_nodes_and_no_features():
-    empty = Histograms.empty(2)
+    empty = Histograms(np.zeros(3, np.int64), *[np.empty(0, dtype) for dtype in DTYPES])
     assert (empty.n_nodes, dicts(empty)) == (2, [{}, {}])
     assert merged([(0, empty), (3, empty)]) == [{}, {}]
     assert dicts(empty.restrict(0, 5)) == [{}, {}]

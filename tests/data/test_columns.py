@@ -268,7 +268,7 @@ def columns_of_dense(matrix, keep, keep_zeros, keep_nan):
 def test_columns_of_a_dense_array_are_those_of_its_sparse_rows(data, group_cells, piece_cells):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "GROUP_CELLS", group_cells)
-        patch.setattr(module, "PIECE_CELLS", piece_cells)
+        patch.setattr(module, "CONVERTED_CELLS", piece_cells)
         columns, expected = DenseColumns(*data), columns_of_dense(*data)
         n_nan = int(np.isnan(data[0][:, data[1]]).sum())
         n_features = len(data[1])

@@ -11,7 +11,7 @@ from experiments import reproduce
 from experiments.common.here import NotHere
 from experiments.common.plan import PlanError, read_plan
 from experiments.common.table import Table
-from psboost.boosting.histogram import Histograms
+from psboost.boosting.histogram import DTYPES, Histograms
 from psboost.boosting.metrics import auc
 from psboost.roles.cast import make_role
 from tests import runs
@@ -162,5 +162,5 @@ def test_held_bytes_are_all_arrays_of_a_role_once():
     worker = make_role("worker 0,0", job, None, ())
     before = held_bytes(worker)
     worker.parts = [np.zeros(100, np.uint8)] * 2, {"view": (memory := np.zeros(50, np.int64))[10:20], "whole": memory}
-    worker.inner = Histograms.empty(3)
+    worker.inner = Histograms(np.zeros(4, np.int64), *[np.empty(0, dtype) for dtype in DTYPES])
     assert held_bytes(worker) == before + 100 + 400 + 4 * 8
