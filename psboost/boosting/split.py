@@ -72,15 +72,20 @@ class Proposals:
     gains: np.ndarray
     fields: np.ndarray
 
+    @staticmethod
+    def of(told, n_nodes: int) -> "Proposals":
+        """Those that a message holds as `gains` and `fields`. ProtocolError if they are not of so many open nodes."""
+        if not len(told.gains) == len(told.fields) == n_nodes:
+            raise ProtocolError(f"proposals of {len(told.gains)} gains and {len(told.fields)} splits, expected {n_nodes}")
+        return Proposals(told.gains, told.fields)
 
-def best_of(proposals: list) -> Proposals:
-    """The best proposal of each open node, of several ranges'. ProtocolError if they are not of the same nodes."""
+
+def best_of(proposals: list[Proposals]) -> Proposals:
+    """The best proposal of each open node, of several ranges', which are of the same nodes."""
     first, *others = proposals
-    n_nodes = len(first.gains)
-    for other in proposals:
-        if not len(other.gains) == len(other.fields) == n_nodes:
-            raise ProtocolError(f"proposals of {len(other.gains)} gains and {len(other.fields)} splits, expected {n_nodes}")
-    best = Proposals(first.gains.copy(), first.fields.copy()) if others else Proposals(first.gains, first.fields)
+    if not others:
+        return first
+    best = Proposals(first.gains.copy(), first.fields.copy())
     for other in others:
         kernels.keep_better(other.fields, other.gains, best.fields, best.gains)
     return best

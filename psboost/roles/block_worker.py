@@ -97,6 +97,7 @@ class BlockWorker(Worker):
     def _descend(self, positions, splits):
         if self._job.merges:
             n_flags = self._living.n_flags(self._n_open, self._range_offsets)
+            self.check_number(COORDINATOR, len(splits.living), len(n_flags), "living sets")
             living = zip(splits.living, n_flags, strict=True)
             flags = [self.read(COORDINATOR, unpack_living, packed, n) for packed, n in living]
             self._living = self._living.of_children(positions, flags, self._range_offsets)

@@ -11,12 +11,11 @@ from psboost.boosting.forest import Forest, Tree, base_margin
 from psboost.boosting.growth import Frontier, grown_tree
 from psboost.boosting.losses import Bounds
 from psboost.boosting.metrics import METRICS
-from psboost.boosting.split import Splits, best_of, choose_splits
+from psboost.boosting.split import Proposals, Splits, best_of, choose_splits
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.cut_points import AllCuts, CutPoints
 from psboost.data.sketch_bytes import SketchBytes
-from psboost.errors import ProtocolError
 from psboost.kernels.splits import NODE_GRAD, NODE_HESS
 from psboost.roles.dealing import Dealing, Stock
 from psboost.roles.job import Job
@@ -170,9 +169,8 @@ class Coordinator(Role):
         """float64 (n_leaves, 2): sum_grad and sum_hess of each leaf over all rows."""
         senders = [worker_name(r, 0) for r in range(self._job.n_row_shards)]
         pushed = yield from self.gather(PushLeafSums, senders, tree=tree)
-        for sender, sums in zip(senders, (message.sums for message in pushed), strict=True):
-            if len(sums) != n_leaves:
-                raise ProtocolError(f"{sender} sends sums of {len(sums)} leaves, expected {n_leaves}")
+        for sender, message in zip(senders, pushed, strict=True):
+            self.check_number(sender, len(message.sums), n_leaves, "leaf sums")
         return sum(message.sums for message in pushed) * np.array([steps.leaf_grad, steps.leaf_hess])
 
     def _grow(self, tree: int):
@@ -188,7 +186,8 @@ class Coordinator(Role):
             proposals = yield from self.gather(ProposeSplits, job.proposers, tree=tree, level=level)
             self._n_histograms[-1] += max(1, len(frontier.open) // 2)
             with self.stage("choose"):
-                best = best_of(proposals)
+                n_open, proposers = len(frontier.open), zip(job.proposers, proposals, strict=True)
+                best = best_of([self.read(name, Proposals.of, message, n_open) for name, message in proposers])
                 if level == 0:
                     root_sums = best.fields[0, NODE_GRAD : NODE_HESS + 1]
                 splits = choose_splits(best, frontier.open, self._all_cuts, job.zero_as_missing, job.is_last(level))
@@ -212,8 +211,7 @@ class Coordinator(Role):
         living: list[list[np.ndarray]] = [[] for _ in range(job.n_feature_shards)]
         if len(splits.fields) > 0 and not splits.last and job.merges:
             for server, ranges, proposal in zip(job.servers, self._dealing.ranges_of_servers, proposals, strict=True):
-                if len(proposal.living) != len(ranges):
-                    raise ProtocolError(f"{server} tells what lives in {len(proposal.living)} ranges, and has {len(ranges)}")
+                self.check_number(server, len(proposal.living), len(ranges), "living sets")
                 for (c, _), of_range in zip(ranges, proposal.living, strict=True):
                     living[c].append(of_range)
         for c, of_shard in enumerate(living):
@@ -248,8 +246,7 @@ class Coordinator(Role):
         """One array for each evaluation set, from one for each row shard."""
         cut = []
         for sender, values, rows in zip(senders, of_shards, self._stock.eval_rows, strict=True):
-            if len(values) != sum(rows):
-                raise ProtocolError(f"{sender} sends {len(values)} values of evaluation rows, expected {sum(rows)}")
+            self.check_number(sender, len(values), sum(rows), "margins or labels of evaluation rows")
             cut.append(np.split(values, np.cumsum(rows)[:-1]))
         return [np.concatenate(parts) for parts in zip(*cut, strict=True)]
 

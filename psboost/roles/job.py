@@ -8,9 +8,10 @@ from psboost.boosting.losses import LOSSES, Bounds
 from psboost.boosting.parameters import Parameters
 from psboost.boosting.split import SplitRule
 from psboost.data import zeros
+from psboost.errors import ProtocolError
 from psboost.roles.modes import BLOCK, check_grid
 from psboost.roles.role import server_name, worker_name
-from psboost.wire.messages import StartTree
+from psboost.wire.messages import DealFeatures, DealRanges, StartTree
 
 
 def _overlap(n: int, n_others: int, k: int) -> dict[int, int]:
@@ -144,6 +145,12 @@ class Job(Grid):
     def with_rules(self, zero_as_missing: zeros.Rule, grad_bits: int) -> "Job":
         """This job by a rule for zeros and bits of gradients that are decided."""
         return replace(self, zero_as_missing=zero_as_missing, parameters=replace(self.parameters, grad_bits=grad_bits))
+
+    def as_told(self, deal: DealFeatures | DealRanges) -> "Job":
+        """This job by what the coordinator has decided; ProtocolError for what it cannot."""
+        if deal.zero_rule not in zeros.RULES:
+            raise ProtocolError(f"a rule for zeros that there is not: {deal.zero_rule!r:.40}")
+        return self.with_rules(zeros.RULES[deal.zero_rule], deal.grad_bits)
 
     # who does what
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from psboost.boosting.split import Proposals, best_of
-from psboost.errors import ProtocolError
 from psboost.roles.ring_sums import Sums
 from psboost.roles.role import Role
 from psboost.wire.chunks import Chunk, read_chunk
@@ -50,11 +49,6 @@ class Ring:
     def _read(self, message: ReduceHistograms | ShareHistograms, n_nodes: int, chunk: int) -> Chunk:
         return self.role.read(self._before, read_chunk, message.form, message.arrays, n_nodes, self.n_bins[chunk])
 
-    def _add_totals(self, received: np.ndarray, own: np.ndarray) -> np.ndarray:
-        if len(received) != len(own):
-            raise ProtocolError(f"{self.role.name}, from {self._before}: totals of {len(received)} nodes")
-        return received + own
-
     def reduce_scatter(self, tree: int, level: int, n_nodes: int, totals: np.ndarray, sums: Sums):
         """This worker's own chunk and the totals, both summed over all workers; a generator.
 
@@ -72,7 +66,8 @@ class Ring:
             chunk = (rank - 2 - hop) % n_workers
             with self.role.stage("merge"):
                 passing = sums.add(chunk, self._read(message, n_nodes, chunk))
-                passing_totals = self._add_totals(message.totals, totals)
+                self.role.check_number(self._before, len(message.totals), len(totals), "totals of nodes")
+                passing_totals = message.totals + totals
         return passing, passing_totals
 
     def all_gather(self, tree: int, level: int, n_nodes: int, own: Chunk, sums: Sums):
@@ -101,5 +96,5 @@ class Ring:
             self.role.send(self._at(1 << hop), ShareSplits(tree=tree, level=level, hop=hop, **vars(best)))
             sender = self._at(-(1 << hop))
             [message] = yield from self.role.gather(ShareSplits, [sender], tree=tree, level=level, hop=hop)
-            best = best_of([best, message])
+            best = best_of([best, self.role.read(sender, Proposals.of, message, len(best.gains))])
         return best

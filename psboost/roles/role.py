@@ -74,6 +74,11 @@ class Role:
         except ProtocolError as error:
             raise ProtocolError(f"{self.name}, from {sender}: {error}") from error
 
+    def check_number(self, sender: str, n: int, expected: int, of_what: str) -> None:
+        """ProtocolError, which names both ends, if what a message of `sender` held is not as many as expected."""
+        if n != expected:
+            raise ProtocolError(f"{self.name}, from {sender}: {n} {of_what}, expected {expected}")
+
     def gather(
         self, kind: type[Message], senders: Iterable[str], *, tree: int = -1, level: int = -1, hop: int | None = None,
         make: Callable[[str, Message], Any] | None = None,

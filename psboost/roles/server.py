@@ -11,7 +11,6 @@ from psboost.boosting.growth import Frontier, feature_range
 from psboost.boosting.histogram import Entries, HistogramMerger, Histograms
 from psboost.boosting.split import SplitFinder
 from psboost.boosting.twins import Twins
-from psboost.data import zeros
 from psboost.data.cut_points import CutPoints
 from psboost.data.sketch_bytes import SketchBytes
 from psboost.data.sketches import Sketches
@@ -55,7 +54,7 @@ class Server(Role):
     def _set_up(self):
         [self._deal] = yield from self.gather(DealRanges, [COORDINATOR])
         deal = self._deal
-        job = self._job = self._job.with_rules(zeros.RULES[deal.zero_rule], deal.grad_bits)
+        job = self._job = self.read(COORDINATOR, self._job.as_told, deal)
         self._ids = self.read(COORDINATOR, unpack_integers, deal.features, int(deal.range_offsets[-1]))
         self._range_offsets = deal.range_offsets
         self._usual_steps = job.steps(job.loss.bounds(deal.max_weight, deal.max_label), deal.n_rows)

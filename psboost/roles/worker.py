@@ -14,14 +14,13 @@ from psboost.boosting.losses import Bounds
 from psboost.boosting.partition import ALL_ONES, NodeRows, RowPartition
 from psboost.boosting.row_gradients import RowGradients
 from psboost.boosting.split import SplitRule
-from psboost.data import zeros
 from psboost.data.block import Members, bin_offsets_of
 from psboost.data.columns import AnyColumns, SortedColumns, join_columns, sort_columns, stack_columns
 from psboost.data.cut_points import CutPoints
 from psboost.data.rows import Counts, Held
 from psboost.data.sketches import Sketches
 from psboost.data.source import Source, check_as_wide
-from psboost.errors import DataError, ProtocolError
+from psboost.errors import DataError
 from psboost.kernels.gradients import add_values
 from psboost.kernels.prepare import prepare
 from psboost.kernels.splits import NODE, SHARD
@@ -71,7 +70,7 @@ class Worker(Role):
     def run(self):
         self._describe()
         [deal] = yield from self.gather(DealFeatures, [COORDINATOR])
-        job = self._job = self._job.with_rules(zeros.RULES[deal.zero_rule], deal.grad_bits)
+        job = self._job = self.read(COORDINATOR, self._job.as_told, deal)
         self._ids = self.read(COORDINATOR, unpack_integers, deal.features, int(deal.range_offsets[-1]))
         self._ranges = self._ranges_of_threads(deal.range_offsets.tolist())
         with self.stage("read"):
@@ -339,9 +338,7 @@ class Worker(Role):
     def _leaf_values(self, tree: int, n_leaves: int):
         """float32 (n_leaves): what the coordinator makes of all row shards' sums; a generator."""
         [closed] = yield from self.gather(CloseTree, [COORDINATOR], tree=tree)
-        n = len(closed.values)
-        if n != n_leaves:
-            raise ProtocolError(f"{self.name}, from {COORDINATOR}: values of {n} leaves, expected {n_leaves}")
+        self.check_number(COORDINATOR, len(closed.values), n_leaves, "leaf values")
         return closed.values
 
     def _close(self, tree: int, leaves: np.ndarray, steps: Steps):

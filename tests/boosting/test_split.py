@@ -13,6 +13,7 @@ from psboost.boosting.split import MIN_GAIN, FeatureRange, Proposals, SplitFinde
 from psboost.errors import ProtocolError
 from psboost.kernels.open_nodes import UNKNOWN
 from psboost.kernels.splits import FEATURE, LEFT_GRAD, N_PROPOSED, NODE_GRAD, NODE_HESS
+from psboost.wire.messages import ProposeSplits
 from tests.boosting.test_histogram import BIN_OFFSETS, builder, dense_builder, make_block, node_rows, pack
 from tests.naive import histograms as naive_histograms
 from tests.naive import splits as naive
@@ -44,7 +45,7 @@ def test_better_is_one_order_of_all_features():
     pairs = np.array(list(itertools.product(range(len(ways)), repeat=2)))
     a, b = (Proposals(splits.gains[numbers], splits.fields[numbers]) for numbers in pairs.T)
     best, alone = best_of([b, a]), best_of([a])
-    assert alone.gains is a.gains and alone.fields is a.fields
+    assert alone is a
     for i, (first, second) in enumerate(pairs.tolist()):
         one, other = ways[first], ways[second]
         expected = first if (-one[0], one[1]) < (-other[0], other[1]) else second
@@ -52,10 +53,11 @@ def test_better_is_one_order_of_all_features():
 
 
 @pytest.mark.parametrize(("n_gains", "n_splits"), [(2, 2), (3, 2), (2, 3)])
-def test_proposals_that_do_not_fit_each_other_are_refused(n_gains, n_splits):
-    good = Proposals(np.zeros(3), np.zeros((3, N_PROPOSED), np.int64))
+def test_proposals_of_other_nodes_are_refused(n_gains, n_splits):
+    fields = np.zeros((n_splits, N_PROPOSED), np.int64)
+    told = ProposeSplits(tree=0, level=0, gains=np.zeros(n_gains), fields=fields, living=())
     with pytest.raises(ProtocolError, match=f"proposals of {n_gains} gains and {n_splits} splits, expected 3"):
-        best_of([good, Proposals(np.zeros(n_gains), np.zeros((n_splits, N_PROPOSED), np.int64))])
+        Proposals.of(told, 3)
 
 
 def make_range(ids, n_bins, zeros):

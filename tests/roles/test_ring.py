@@ -13,7 +13,7 @@ from psboost.roles.ring_sums import DenseSums, SparseSums
 from psboost.roles.role import Role, worker_name
 from psboost.wire.chunks import DenseChunk, SparseChunk, add
 from psboost.wire.ledger import Ledger
-from psboost.wire.messages import ReduceHistograms, ShareHistograms
+from psboost.wire.messages import ReduceHistograms, ShareHistograms, ShareSplits
 from tests import runs
 
 STEPS = [(0, 0), (0, 1), (1, 0)]
@@ -198,6 +198,13 @@ def test_what_is_no_chunk_is_refused():
         role.start()
         role.handle("worker 1,0", reduce(right))
         role.handle("worker 1,0", share)
+    right_share = ShareHistograms(tree=0, level=0, hop=0, form="dense", arrays=(np.zeros((1, 3, 2)),))
+    best = ShareSplits(tree=0, level=0, hop=0, gains=np.ones(2), fields=np.zeros((2, N_PROPOSED), np.int64))
+    with pytest.raises(ProtocolError, match="worker 0,0, from worker 1,0: proposals of 2 gains and 2 splits, expected 1"):
+        [role, _], _ = members(2, [2, 3])
+        role.start()
+        for message in (reduce(right), right_share, best):
+            role.handle("worker 1,0", message)
 
 
 def test_who_waits_for_which_hop():

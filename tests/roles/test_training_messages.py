@@ -14,7 +14,7 @@ from psboost.data.cut_points import CutPoints
 from psboost.data.sketches import Sketches
 from psboost.errors import DataError, ParameterError, ProtocolError
 from psboost.kernels.gradients import compute_gradients
-from psboost.kernels.splits import BUILD_LEFT, N_SPLIT, NODE, NODE_GRAD
+from psboost.kernels.splits import BUILD_LEFT, N_PROPOSED, N_SPLIT, NODE, NODE_GRAD
 from psboost.roles import block_worker
 from psboost.roles.block_worker import BlockWorker
 from psboost.roles.coordinator import Coordinator
@@ -349,12 +349,12 @@ def test_values_of_other_leaves_are_refused(n_values):
     worker.start()
     worker.handle("coordinator", deal_features([0, 1], [0, 2]))
     if n_values != 1:
-        with pytest.raises(ProtocolError, match=f"from coordinator: values of {n_values} leaves, expected 1"):
+        with pytest.raises(ProtocolError, match=f"from coordinator: {n_values} leaf values, expected 1"):
             worker.handle("coordinator", CloseTree(values=np.zeros(n_values, np.float32)))
         return
     start_margins(worker, job)
     worker.handle("coordinator", apply_splits(0, [0], [0], [1], last=True, locals_=[1]))
-    with pytest.raises(ProtocolError, match=f"from coordinator: values of {n_values} leaves, expected 2"):
+    with pytest.raises(ProtocolError, match=f"from coordinator: {n_values} leaf values, expected 2"):
         worker.handle("coordinator", CloseTree(tree=0, values=np.zeros(n_values, np.float32)))
 
 
@@ -372,7 +372,7 @@ def test_values_of_other_evaluation_rows_are_refused(wrong):
             yield receiver, message
 
     worker.handle = handle_and_lose_a_row
-    with pytest.raises(ProtocolError, match="worker 1,0 sends 2. values of evaluation rows, expected [23]."):
+    with pytest.raises(ProtocolError, match="worker 1,0: 2. margins or labels of evaluation rows, expected [23]."):
         runs.run([*others, worker])
 
 
@@ -705,7 +705,7 @@ def test_sums_of_other_leaves_are_refused():
         coordinator.handle(f"worker {r},0", describe([5], [2]))
     coordinator.handle("server 0", ShareCutPoints(cut_points=points([1.0, FLOAT_MAX]).to_arrays()))
     coordinator.handle("worker 0,0", PushLeafSums(sums=np.zeros((1, 2), np.int64)))
-    with pytest.raises(ProtocolError, match="worker 1,0 sends sums of 2 leaves, expected 1"):
+    with pytest.raises(ProtocolError, match="coordinator, from worker 1,0: 2 leaf sums, expected 1"):
         coordinator.handle("worker 1,0", PushLeafSums(sums=np.zeros((2, 2), np.int64)))
 
 
@@ -720,6 +720,46 @@ def test_cut_points_of_other_features_are_refused(grid, owner):
         coordinator.handle(owner, ShareCutPoints(cut_points=two.to_arrays()))
 
 
+@pytest.mark.parametrize(("n_gains", "n_splits"), [(2, 2), (1, 2), (0, 0)])
+def test_proposals_of_other_nodes_are_refused(n_gains, n_splits):
+    coordinator = Coordinator(runs.make_job((1, 1), n_rounds=1, max_depth=2, base_score=0.5))
+    coordinator.start()
+    coordinator.handle("worker 0,0", describe([5], [4]))
+    coordinator.handle("worker 0,0", ShareCutPoints(cut_points=points([1.0, FLOAT_MAX]).to_arrays()))
+    fields = np.zeros((n_splits, N_PROPOSED), np.int64)
+    proposal = ProposeSplits(tree=0, level=0, gains=np.zeros(n_gains), fields=fields, living=())
+    with pytest.raises(ProtocolError, match=f"coordinator, from worker 0,0: proposals of {n_gains} gains and {n_splits} "):
+        coordinator.handle("worker 0,0", proposal)
+
+
+def test_an_unknown_rule_for_zeros_is_refused():
+    job = runs.make_job((2, 1), 1, n_rounds=1)
+    deal = deal_features([0], [0, 1], zero_rule="perhaps")
+    worker = BlockWorker(job, 0, 0, runs.make_source(job, TINY, column(0, 1, 0, 1)))
+    worker.start()
+    with pytest.raises(ProtocolError, match="worker 0,0, from coordinator: a rule for zeros that there is not: 'perhaps'"):
+        worker.handle("coordinator", deal)
+    server = Server(job, 0)
+    server.start()
+    values = {name: value for name, value in vars(deal).items() if name in DealRanges.types}
+    with pytest.raises(ProtocolError, match="server 0, from coordinator: a rule for zeros that there is not: 'perhaps'"):
+        server.handle("coordinator", DealRanges(**values, range_begins=np.array([0])))
+
+
+@pytest.mark.parametrize("n_sets", [0, 1, 3])
+def test_a_worker_refuses_living_sets_of_other_ranges(n_sets):
+    job = runs.make_job((2, 1), 2, n_rounds=1, max_depth=2, min_child_weight=0, base_score=0.5, grad_bits=16)
+    worker = BlockWorker(job, 0, 0, runs.make_source(job, np.repeat(TINY, 2, axis=0), np.repeat(column(0, 1, 0, 1), 2)))
+    worker.start()
+    worker.handle("coordinator", deal_features([0, 1], [0, 1, 2], n_rows=8))
+    for server, cuts in (("server 0", [1.0, 2.0, FLOAT_MAX]), ("server 1", [5.0, FLOAT_MAX])):
+        worker.handle(server, ShareCutPoints(cut_points=points(cuts).to_arrays()))
+    start_margins(worker, job)
+    living = (pack_living(np.array([1], np.uint64), 1),) * n_sets
+    with pytest.raises(ProtocolError, match=f"worker 0,0, from coordinator: {n_sets} living sets, expected 2"):
+        worker.handle("coordinator", apply_splits(0, [0], [0], [1], last=False, living=living))
+
+
 def test_living_sets_of_other_ranges_are_refused():
     coordinator = Coordinator(runs.make_job((2, 1), 1, n_rounds=1, max_depth=2, min_child_weight=0, base_score=0.5))
     coordinator.start()
@@ -729,7 +769,7 @@ def test_living_sets_of_other_ranges_are_refused():
     proposal = ProposeSplits(
         tree=0, level=0, gains=np.array([7.0]), fields=np.array([[5, 0, 0, 0, 1, 10, 10, 100, 100]]), living=()
     )
-    with pytest.raises(ProtocolError, match="server 0 tells what lives in 0 ranges, and has 1"):
+    with pytest.raises(ProtocolError, match="coordinator, from server 0: 0 living sets, expected 1"):
         coordinator.handle("server 0", proposal)
 
 
