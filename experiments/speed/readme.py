@@ -28,7 +28,7 @@ QUALITY = (
     "and the most, and of the difference two standard errors each way."
 )
 BY_SHAPE = {  # measure: how its lines begin
-    "scaling": "on two threads, times as quick as ",
+    "scaling": "on two threads, times as quick as on one: ",
     "growth": "",
     "entropy": "histograms of a 2x2 grid: ",
 }
@@ -141,5 +141,6 @@ def _by_shape(rows: list[dict]) -> str:
     for row in rows:
         detail = row["note"] if row["measure"] == "growth" else row["who"]
         value = f"{rounded(float(row['ratio']))}{_spread(row)}{row['mark']}" if row["ratio"] else _value(row)
-        lines.setdefault(BY_SHAPE.get(row["measure"], "") + detail, {})[row["shape"]] = value
+        what = BY_SHAPE.get(row["measure"], "") + detail.removesuffix(", 1 thread")
+        lines.setdefault(what, {})[row["shape"]] = value
     return _table([["what", *shapes], *([what, *(of.get(shape, "") for shape in shapes)] for what, of in lines.items())])
