@@ -2,6 +2,8 @@
 
     label [qid:N] index:value index:value ...  [# comment]
 
+A byte-order mark before the first line, which some editors write, is as good as blanks.
+
 Spans are ranges of bytes, of the unpacked text if the file is packed; a span owns the lines that start in it.
 The text is parsed in pieces of CHUNK_BYTES, so memory follows what is kept of it.
 """
@@ -11,6 +13,7 @@ import gzip
 import os
 import re
 import zlib
+from codecs import BOM_UTF8
 from contextlib import contextmanager
 from functools import cached_property
 
@@ -150,6 +153,8 @@ class SvmlightSource(Source):
                 want = min(len(buffer) - 1 - filled, max(end - at - filled, TAIL_BYTES))
                 got = _read(stream, memoryview(buffer)[filled : filled + want])
                 filled += got
+                if at == 0 and buffer.startswith(BOM_UTF8):
+                    buffer[: len(BOM_UTF8)] = b" " * len(BOM_UTF8)
                 at_end_of_file = got < want
                 if not inside:
                     newline = buffer.find(b"\n", 0, filled)

@@ -87,6 +87,17 @@ def test_one_file_with_everything(folder):
     assert not source.count(source.spans(1)[0]).stores_zeros
 
 
+@pytest.mark.parametrize("pack, suffix", [(bytes, ""), (gzip.compress, ".gz")])
+def test_a_byte_order_mark_is_as_good_as_blanks(folder, pack, suffix):
+    text = b"1 1:1 3:-1.5\n-1 2:1e-3\n"
+    expected = read_all(opened(folder, text))
+    marked = opened(folder, pack(b"\xef\xbb\xbf" + text), "marked.svm" + suffix)
+    for n_parts in range(1, len(text)):
+        assert read_all(marked, n_parts) == expected
+    with pytest.raises(DataError, match=r":2:1: the label '.*feff-1' is not a number"):
+        read_all(opened(folder, pack(text.replace(b"\n-", b"\n\xef\xbb\xbf-")), "marked.svm" + suffix))
+
+
 matrices = st.integers(0, 2**32 - 1).map(
     lambda seed: sparse.random(
         seed % 23 + 1, 40, density=0.2, format="csr", random_state=np.random.default_rng(seed)
