@@ -28,7 +28,7 @@ from psboost.kernels.compile import (
     void,
 )
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
-from psboost.kernels.prefetch import prefetch
+from psboost.kernels.prefetch import prefetch, prefetch_far
 from psboost.kernels.routing import (
     OWN_BEGIN,
     OWN_END,
@@ -47,7 +47,8 @@ BYTE_STRIDE = 264
 CODES = {"dense": uint8, "seldom": uint16}  # of cells
 _0, _1, _2, _4, _6, _8, _63, _64 = (uint64(k) for k in (0, 1, 2, 4, 6, 8, 63, 64))
 _LOW = 0xFFFFFFFF
-_AHEAD = uint64(32)  # how many rows ahead a row's cells are asked for: a node's rows are far apart
+# How many rows ahead a row's cells are asked for, into the second cache and the nearest one: a node's rows are far apart.
+_FAR_AHEAD, _AHEAD = uint64(32), uint64(4)
 _LINE = uint64(64)  # bytes of a cache's line
 _ROWS_AT_ONCE = uint64(2048)
 # So many features' sums, where cells are bytes, stay in a core's second cache: more of them are added by turns.
@@ -104,10 +105,10 @@ def _add_pairs(cells, n_features, bin_offsets, rows, first, last, packed, acc):
     """`build_dense` of the features first .. last straight into pairs, for values too wide to be added while packed."""
     n_rows = uint64(len(rows))
     for i in range(n_rows):
-        if i + _AHEAD < n_rows:
-            ahead = uint64(rows[i + _AHEAD])
-            prefetch(cells, ahead * n_features + first)
-            prefetch(cells, ahead * n_features + last - _1)
+        if i + _FAR_AHEAD < n_rows:
+            ahead = uint64(rows[i + _FAR_AHEAD])
+            prefetch_far(cells, ahead * n_features + first)
+            prefetch_far(cells, ahead * n_features + last - _1)
         row = uint64(rows[i])
         grad, hess = grad_and_hess(packed, i)
         for f in range(first, last):
@@ -176,6 +177,12 @@ def build_dense(cells, stride, bin_offsets, rows, packed, pairs, n_fit, wide, ac
             end = min(begin + uint64(n_fit), n_rows)
             # Not in functions of their own: even inlined, these take up to five times as long.
             for i in range(begin, end):
+                if i + _FAR_AHEAD < end:
+                    ahead = uint64(rows[i + _FAR_AHEAD]) * n_features + first
+                    prefetch_far(cells, ahead)
+                    prefetch_far(cells, ahead + n_here - _1)
+                    for line in range(n_between):
+                        prefetch_far(cells, ahead + (line + _1) * per_line)
                 if i + _AHEAD < end:
                     ahead = uint64(rows[i + _AHEAD]) * n_features + first
                     prefetch(cells, ahead)
