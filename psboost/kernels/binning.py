@@ -17,7 +17,7 @@ from psboost.kernels.compile import (
     void,
 )
 from psboost.kernels.floats import FLOAT32_MAX
-from psboost.kernels.prefetch import place_ahead, prefetch
+from psboost.kernels.prefetch import place_ahead, prefetch_far
 from psboost.kernels.row_bins import ROWS
 
 SEARCHED = 1024  # values at once: what is known of them stays in the cache from one step of the search to the next
@@ -293,7 +293,7 @@ def scatter_bins(posting_offsets, posting_rows, cursors, bins):
     """
     for bin_ in range(len(posting_offsets) - 1):
         for i in range(uint64(posting_offsets[bin_]), uint64(posting_offsets[bin_ + 1])):
-            prefetch(bins, place_ahead(posting_rows, i, cursors))
+            prefetch_far(bins, place_ahead(posting_rows, i, cursors))
             row = uint64(posting_rows[i])
             at = uint64(cursors[row])
             cursors[row] = at + _1

@@ -86,7 +86,7 @@ def build(indptr, bins, rows, packed, acc):
         if is_far and i + _SLOTS_AHEAD < n_rows:
             end = uint64(indptr[uint64(rows[i + _SLOTS_AHEAD]) + _1])
             for k in range(end - min(end, _LAST_BINS), end):
-                prefetch(acc, uint64(bins[k]))
+                prefetch_far(acc, uint64(bins[k]))
         row = uint64(rows[i])
         value = as_slot(packed, i)
         for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
@@ -176,7 +176,7 @@ def build_padded(bins, stride, n_held, rows, packed, acc):
             if is_far and i + _PADDED_SLOTS_AHEAD < n_rows:
                 later = step * uint64(rows[i + _PADDED_SLOTS_AHEAD])
                 for k in range(rare, step):
-                    prefetch(acc, uint64(bins[later + k]))
+                    prefetch_far(acc, uint64(bins[later + k]))
             _add_padded(bins, step * uint64(rows[i]), step, as_slot(packed, i), acc)
     for b in range(len(acc) - N_NONE, len(acc)):
         acc[b] = 0

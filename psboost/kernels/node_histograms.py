@@ -13,7 +13,7 @@ from psboost.kernels import eights
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint64, void
 from psboost.kernels.histograms import CACHED_SLOTS, HALF, LOW, read, write
-from psboost.kernels.prefetch import prefetch
+from psboost.kernels.prefetch import prefetch_far
 
 _1, _2, _8 = uint64(1), uint64(2), uint64(8)
 
@@ -59,7 +59,7 @@ _FEATURES, _OTHER_FEATURES, _END, _OTHER_END, _TAKEN, _WRONG, _NEXT, _N_STATE = 
 _NEW, _ODD, _N_ADDED = range(3)
 # Where a node has few of the bins of so large an accumulator, each slot is a line of memory to wait for: it is asked for so
 # many bins before its turn. In 0.6 to 0.7 of the time at the last levels of rcv1-shaped data.
-_FAR_SLOTS, _AHEAD = 4 * CACHED_SLOTS, uint64(48)
+_FAR_SLOTS, _AHEAD = 4 * CACHED_SLOTS, uint64(96)
 
 
 @inline
@@ -222,7 +222,7 @@ def _share_features(node, begin_feature, end_feature, acc, first, forms, least, 
         if far_apart:
             to_ask = min(uint64(node.starts[i + _1]) + _AHEAD, uint64(len(node.bins)))
             for k in range(asked, to_ask):
-                prefetch(acc, uint64(node.bins[k] - first) << uint64(forms[1]))
+                prefetch_far(acc, uint64(node.bins[k] - first) << uint64(forms[1]))
             asked = to_ask
         if by_eights and i + _8 <= uint64(end_feature) and uint64(node.starts[i + _8]) - begin == _8:
             if forms[0]:

@@ -19,7 +19,8 @@ def prefetch(array, index):
 
 def prefetch_far(array, index):
     """Begins to load array[index] into the second cache, long before its turn: a core can wait for many more lines there,
-    and so they come two to three times as fast. To be followed by `prefetch` shortly before the turn."""
+    and so they come two to three times as fast. Where a line is read and not only added to, `prefetch` should follow shortly
+    before the turn."""
 
 
 def _prefetch_into(cache):
