@@ -107,8 +107,8 @@ def _add_pairs(cells, n_features, bin_offsets, rows, first, last, packed, acc):
     for i in range(n_rows):
         if i + _FAR_AHEAD < n_rows:
             ahead = uint64(rows[i + _FAR_AHEAD])
-            prefetch_far(cells, ahead * n_features + first)
-            prefetch_far(cells, ahead * n_features + last - _1)
+            prefetch(cells, ahead * n_features + first)
+            prefetch(cells, ahead * n_features + last - _1)
         row = uint64(rows[i])
         grad, hess = grad_and_hess(packed, i)
         for f in range(first, last):

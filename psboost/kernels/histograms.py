@@ -159,7 +159,7 @@ def build_padded(bins, stride, n_held, rows, packed, acc):
         for i in range(_0, in_order, _4):
             prefetch(packed, i + _FOLLOWING_AHEAD)
             for k in range(_0, _4 * step, per_line):
-                prefetch(bins, first + step * (i + _FOLLOWING_AHEAD) + k)
+                prefetch_far(bins, first + step * (i + _FOLLOWING_AHEAD) + k)
             for j in range(i, i + _4):
                 _add_padded(bins, first + step * j, step, as_slot(packed, j), acc)
         for i in range(in_order, n_rows):

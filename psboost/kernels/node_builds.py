@@ -16,7 +16,7 @@ from psboost.kernels.histograms import CACHED_SLOTS, build_by_rows, clear, mark_
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
-from psboost.kernels.prefetch import touch
+from psboost.kernels.prefetch import prefetch_far, touch
 from psboost.kernels.row_bins import N_NONE, ROWS
 from psboost.kernels.tiles import TILINGS, build_by_tiles
 from psboost.kernels.words import lowest_one
@@ -26,6 +26,7 @@ GRAD, HESS, SIZE, MOST_GRAD, MOST_HESS, N_SUMS = range(6)
 _POSTINGS = int64, IN[int64], IN[int32], TILINGS  # stride, postings, tilings: behind a block's rows' bins
 _BLOCK = (*_POSTINGS, IN[int32])  # and bin_offsets
 _SOME = 512  # rows
+_FAR_AHEAD = uint64(128)  # so many rows ahead gradients are asked for: of few of many rows, in 0.6 of the time
 _A_ROW = 3  # so many rows of bins are gone through, by tiles, in the time that it takes
 _SLOTS_PER_LINE = 8  # in a cache line
 _NEAR_BINS, _FEW_BINS = 1 << 16, 1 << 20  # so many slots, the hot ones side by side, are quick to add to
@@ -58,6 +59,8 @@ def list_gradients(rows, spans, packed, listed, sums):
         for begin in range(uint64(spans[i, 0]), end, uint64(_SOME)):
             some = listed[begin : min(begin + uint64(_SOME), end)]
             for k in range(uint64(len(some))):
+                if begin + k + _FAR_AHEAD < end:
+                    prefetch_far(packed, uint64(rows[begin + k + _FAR_AHEAD]))
                 some[k] = packed[uint64(rows[begin + k])]
             add_rows(some, sums[i])  # which is vectorised, where they are side by side
 

@@ -79,6 +79,15 @@ def test_build_padded(benchmark, data, pairs):
     benchmark(histograms.build_by_rows, *rows, data.posting_offsets, *node, pairs, 4096, acc)
 
 
+def test_build_far_apart(benchmark):
+    """A tenth of a million padded rows, each in a line of memory of its own."""
+    rng, n_rows, stride, n_bins = np.random.default_rng(1), 1_000_000, 16, 60_000
+    bins = (n_bins ** rng.random(n_rows * stride)).astype(np.int32)
+    rows = np.flatnonzero(rng.random(n_rows) < 0.1).astype(np.int32)
+    acc, packed = np.zeros(n_bins + N_NONE, np.int64), rng.integers(-(2**31), 2**31, len(rows)).astype(np.int32)
+    benchmark(histograms.build_padded, bins, stride, stride, rows, packed, acc)
+
+
 @pytest.mark.parametrize("pairs", [False, True], ids=["packed", "pairs"])
 def test_build_by_bins(benchmark, data, pairs):
     acc = np.zeros((1 + pairs) * data.n_bins, np.int64)
