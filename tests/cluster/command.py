@@ -79,8 +79,9 @@ def until(holds, seconds=PATIENCE, shown=""):
 
 
 def descendants(pid: int) -> dict[int, str]:
-    """{pid: command line} of all that a process has started, and that they have, now."""
-    parents = {}
+    """{pid: command line} of all that a process has started, and that they have, now: in the order in which each started its
+    own. Numbers rise, and begin anew behind the greatest."""
+    parents, n_numbers = {}, int(Path("/proc/sys/kernel/pid_max").read_text())
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
@@ -89,7 +90,8 @@ def descendants(pid: int) -> dict[int, str]:
                 continue  # ended meanwhile
     found = [pid]
     for one in found:
-        found += [child for child, parent in parents.items() if parent == one]
+        own = [child for child, parent in parents.items() if parent == one]
+        found += sorted(own, key=lambda child: (child - one) % n_numbers)
     return {one: command_line(one) for one in found[1:]}
 
 
