@@ -49,6 +49,7 @@ _0, _1, _2, _4, _6, _8, _63, _64 = (uint64(k) for k in (0, 1, 2, 4, 6, 8, 63, 64
 _LOW = 0xFFFFFFFF
 # How many rows ahead a row's cells are asked for, into the second cache and the nearest one: a node's rows are far apart.
 _FAR_AHEAD, _AHEAD = uint64(32), uint64(4)
+_PAIRS_AHEAD = uint64(32)  # the same where cells are added to pairs, into the nearest cache at once
 _LINE = uint64(64)  # bytes of a cache's line
 _ROWS_AT_ONCE = uint64(2048)
 # So many features' sums, where cells are bytes, stay in a core's second cache: more of them are added by turns.
@@ -105,8 +106,8 @@ def _add_pairs(cells, n_features, bin_offsets, rows, first, last, packed, acc):
     """`build_dense` of the features first .. last straight into pairs, for values too wide to be added while packed."""
     n_rows = uint64(len(rows))
     for i in range(n_rows):
-        if i + _FAR_AHEAD < n_rows:
-            ahead = uint64(rows[i + _FAR_AHEAD])
+        if i + _PAIRS_AHEAD < n_rows:
+            ahead = uint64(rows[i + _PAIRS_AHEAD])
             prefetch(cells, ahead * n_features + first)
             prefetch(cells, ahead * n_features + last - _1)
         row = uint64(rows[i])

@@ -29,7 +29,7 @@ _PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)
 # of the time on url-shaped data, 0.6 on avazu-shaped. Of short rows, which need three lines each, that gains nothing.
 _LONG_PLACE_AHEAD, _LONG_FAR_AHEAD, _LONG_AHEAD = uint64(64), uint64(32), uint64(8)
 _PADDED_FAR_AHEAD, _PADDED_AHEAD = uint64(96), uint64(16)
-_FOLLOWING_AHEAD = uint64(192)  # of padded rows that follow each other
+_FOLLOWING_AHEAD = uint64(192)  # of padded rows that follow each other: processors bring these nearer by themselves
 _BINS_PER_LINE = uint64(16)  # in a cache line: int32, and twice as many uint16
 _SHORT = 128  # bytes of a row's bins, on average: they lie in three cache lines at most
 CACHED_SLOTS = 1 << 17  # about so many a core's second cache holds

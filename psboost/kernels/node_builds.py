@@ -59,9 +59,10 @@ def list_gradients(rows, spans, packed, listed, sums):
         for begin in range(uint64(spans[i, 0]), end, uint64(_SOME)):
             some = listed[begin : min(begin + uint64(_SOME), end)]
             for k in range(uint64(len(some))):
-                if begin + k + _FAR_AHEAD < end:
-                    prefetch_far(packed, uint64(rows[begin + k + _FAR_AHEAD]))
-                some[k] = packed[uint64(rows[begin + k])]
+                at = begin + k
+                if at + _FAR_AHEAD < end:
+                    prefetch_far(packed, uint64(rows[at + _FAR_AHEAD]))
+                some[k] = packed[uint64(rows[at])]
             add_rows(some, sums[i])  # which is vectorised, where they are side by side
 
 
