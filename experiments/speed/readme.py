@@ -1,13 +1,57 @@
-"""Knows how figures become the tables of the project's README.md; does not know how they were measured."""
+"""Knows how figures become tables, one in README.md and all in FIGURES.md; does not know how they were measured."""
 
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
+import peers
+from datasets import GIVEN, KEPT, USED
 from results import PATH, load, rounded, versions
 from shapes import SHAPES
 
 README = Path(__file__).parents[2] / "README.md"
+FIGURES = Path(__file__).with_name("FIGURES.md")
 BEGIN, END = "<!-- figures: python experiments/speed/run.py --readme -->", "<!-- end of figures -->"
+AGAIN = (
+    "Only ratios hold from one machine to another. `python experiments/speed/run.py` measures again (`--only all` as root: "
+    "with the shaped links)"
+)
+
+
+class Line(NamedTuple):
+    """Of the table in README.md: what is in it, and of which figures, which all are a peer's in multiples of psboost's."""
+
+    text: str
+    measure: str
+    peers: tuple[str, ...]
+    note: str = ""  # how it begins
+
+
+_MODES = ("XGBoost, row split", "XGBoost, column split", "LightGBM, data", "LightGBM, voting")
+_LINK, _LINK_1X4 = "1gbit; of ", "1gbit; ratio: to psboost on a 1x4"
+GLANCE = (
+    Line("seconds a tree, binning apart: XGBoost `hist`, the matrix as given", "training", (f"{peers.XGBOOST}, {GIVEN}",)),
+    Line("- the same without the columns that no row uses", "training", (f"{peers.XGBOOST}, {USED}",)),
+    Line("- the same without the columns of fewer than 4 rows", "training", (f"{peers.XGBOOST}, {KEPT}",)),
+    Line(
+        "from the matrix to 100 trees: XGBoost or LightGBM, the quicker, both without columns of fewer than 4 rows", "raw",
+        (peers.XGBOOST, peers.LIGHTGBM),
+    ),
+    Line(
+        "binning alone: XGBoost, the quickest of the three ways", "binning",
+        tuple(f"{peers.XGBOOST}, {way}" for way in (GIVEN, USED, KEPT)),
+    ),
+    Line("peak memory: XGBoost, the matrix as given", "memory", (f"{peers.XGBOOST}, {GIVEN}",)),
+    Line(
+        "predicting a row on one thread: XGBoost `DMatrix`, least of 100 and 1,000 trees of depth 6 and 8", "prediction",
+        (f"{peers.XGBOOST}, DMatrix",),
+    ),
+    Line("bytes between four hosts, grid 2x2: XGBoost, row split", "bytes", _MODES[:1], _LINK),
+    Line("- LightGBM, `data`", "bytes", _MODES[2:3], _LINK),
+    Line("- XGBoost, column split, beside a grid of 1x4", "bytes", _MODES[1:2], _LINK_1X4),
+    Line("seconds a tree on four hosts, 1 Gbit/s each: XGBoost or LightGBM, the quickest mode", "wall", _MODES, _LINK),
+    Line("from files to 20 trees on four hosts: the quickest mode", "raw wall", _MODES, _LINK),
+)  # fmt: skip
 TABLES = {  # measure: what is in its table
     "training": "**Seconds a tree** (depth 6, 256 bins, learning rate 0.3; binning apart), psboost's, and how many times as "
     "long XGBoost `hist` takes. It pays for declared columns, so it is run three ways; psboost gets the matrix as given. "
@@ -35,24 +79,53 @@ BY_SHAPE = {  # measure: how its lines begin
 
 
 def write(results: Path = PATH) -> None:
-    """Puts the tables between README.md's markers."""
-    text = README.read_text()
+    """Puts the table at a glance between README.md's markers, and all tables into FIGURES.md."""
+    text, rows = README.read_text(), load(results)
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise ValueError(f"README.md must hold {BEGIN} and {END} once each")
     before, rest = text.split(BEGIN)
-    README.write_text(f"{before}{BEGIN}\n{tables(load(results))}\n{END}{rest.split(END)[1]}")
+    README.write_text(f"{before}{BEGIN}\n{glance(rows)}\n{END}{rest.split(END)[1]}")
+    FIGURES.write_text(f"# Figures\n{tables(rows)}\n")
+
+
+def glance(rows: list[dict]) -> str:
+    """A line for each of GLANCE, a column for each shape: how many times as much as psboost the peer takes that takes least;
+    on one thread / on two, where both were measured."""
+    if not rows:
+        return "\nNothing has been measured yet."
+    rows, when, where = _dated([row for row in rows if any(_is_of(row, line) for line in GLANCE)])
+    shapes = [shape for shape in SHAPES if any(row["shape"] == shape for row in rows)]
+    table = [["", *shapes]]
+    for line in GLANCE:
+        of_line = [row for row in rows if _is_of(row, line)]
+        table.append([line.text, *(_closest([row for row in of_line if row["shape"] == shape]) for shape in shapes)])
+    return (
+        f"\nMeasured {when} on {where}. How many times as much as psboost the peer takes, medians of runs in turns; one "
+        f"thread / two threads:\n\n{_table(table)}\n\n{AGAIN}; `experiments/speed/FIGURES.md` has all figures, in seconds, "
+        "megabytes and bytes, with their spread, and the versions of all programs."
+    )
+
+
+def _is_of(row: dict, line: Line) -> bool:
+    of_measure = row["measure"] == line.measure and row["who"] in line.peers
+    return of_measure and row["note"].startswith(line.note) and bool(row["ratio"])
+
+
+def _closest(rows: list[dict]) -> str:
+    least = []
+    for threads in sorted({row["threads"] for row in rows}):
+        row = min((row for row in rows if row["threads"] == threads), key=lambda row: float(row["ratio"]))
+        least.append(f"{_unfinished(row)}{rounded(float(row['ratio']))}{row['mark']}")
+    return " / ".join(least)
 
 
 def tables(rows: list[dict]) -> str:
     if not rows:
         return "\nNothing has been measured yet."
-    dates = sorted({row["date"] for row in rows})
-    when = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
-    rows, machines = _marked(rows)
+    rows, when, where = _dated(rows)
     parts = [
-        f"\nMeasured {when} on {machines}, with {versions()}. Median, and in brackets the least and the most, of runs in "
-        "turns; only ratios hold from one machine to another. `python experiments/speed/run.py` measures again (`--only "
-        "all` as root: with the shaped links), and keeps every figure in `experiments/speed/results.csv`."
+        f"\nMeasured {when} on {where}, with {versions()}. Median, and in brackets the least and the most, of runs in "
+        f"turns. {AGAIN}, and keeps every figure in `results.csv`, of which `--readme` makes these tables."
     ]
     parts += [f"{text}\n\n{_pivot(of, measure)}" for measure, text in TABLES.items() if (of := _of(rows, measure))]
     if of := _of(rows, "quality"):
@@ -62,6 +135,13 @@ def tables(rows: list[dict]) -> str:
     if of := _of(rows, "start"):
         parts.append("**Start.**\n\n" + _table([["what", ""], *([row["note"], _value(row)] for row in of)]))
     return "\n\n".join(parts)
+
+
+def _dated(rows: list[dict]) -> tuple[list[dict], str, str]:
+    """The rows as _marked has them, when they were measured, and where."""
+    dates = sorted({row["date"] for row in rows})
+    marked, machines = _marked(rows)
+    return marked, dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}", machines
 
 
 def _marked(rows: list[dict]) -> tuple[list[dict], str]:
@@ -117,10 +197,13 @@ def _cell(row: dict) -> str:
     """psboost's value; a peer's in multiples of it."""
     if not row["ratio"]:
         return f"{rounded(float(row['value']))} {row['unit']}{row['mark']}"
-    unfinished = "over " if "not finished" in row["unit"] else ""
     remark = "".join(f" ({part.strip()[7:]})" for part in row["note"].split(";")[1:] if part.startswith(" ratio: "))
     ratio = float(row["ratio"])
-    return f"{unfinished}{rounded(ratio)}x{_spread(row)}{remark}{row['mark']}"
+    return f"{_unfinished(row)}{rounded(ratio)}x{_spread(row)}{remark}{row['mark']}"
+
+
+def _unfinished(row: dict) -> str:
+    return "over " if "not finished" in row["unit"] else ""
 
 
 def _spread(row: dict) -> str:

@@ -5,7 +5,8 @@
     python experiments/speed/run.py --only all --readme              # as root: shaped links, too
     python experiments/speed/run.py --scale 0.05 --repeats 1         # quick, kept apart from the others
 
-Figures are kept in results.csv as soon as they are taken; --readme writes the tables of the project's README.md from it.
+Figures are kept in results.csv as soon as they are taken; --readme makes FIGURES.md and the table of the project's README.md
+of them.
 """
 
 import argparse
@@ -45,7 +46,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, help="a folder with SHAPE-small-train.npz and SHAPE-small-test.npz")
     parser.add_argument("--cache", type=Path, default=default_cache(), help="a folder for matrices and forests")
     parser.add_argument("--out", type=Path, help="results.csv here, if the data are of full size and the usual seed")
-    parser.add_argument("--readme", action="store_true", help="write the tables of README.md; alone: measure nothing")
+    parser.add_argument("--readme", action="store_true", help="write FIGURES.md, README.md's table; alone: measure nothing")
     arguments = parser.parse_args()
     arguments.measures_nothing = arguments.readme and arguments.only is None
     names = {None: [name for name in HOMES if name not in AS_ROOT], "all": list(HOMES)}

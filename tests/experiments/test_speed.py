@@ -34,3 +34,29 @@ def test_figures_are_taken(shape, figures, tmp_path):
     assert all(row["shape"] == shape and float(row["value"]) > 0 for row in taken)
     controls = [row["who"] for row in taken if row["who"].startswith("random reads")]
     assert len(controls) == ("scaling" in measures)
+
+
+ROWS = """measure,shape,who,threads,value,unit,ratio,least,most,note,repeats,date,machine
+training,url,psboost,1,0.1,CPU s a tree,,,,,3,2026-01-01,here
+training,url,"XGBoost, as given",1,6,CPU s a tree,60,50,70,,3,2026-01-01,here
+training,url,"XGBoost, as given",2,3,s a tree,55,50,70,,3,2026-01-02,there
+raw,url,XGBoost,1,99,CPU s for 100 trees: not finished,9.9,9,10,,1,2026-01-02,here
+raw,url,LightGBM,1,120,CPU s for 100 trees,12,11,13,,1,2026-01-02,here
+wall,url,"LightGBM, data",1,1,s a tree,2,1,3,1gbit; of 20 trees,3,2026-01-02,here
+wall,url,"LightGBM, data",1,1,s a tree,1.5,1,3,"1gbit, real-time; of 20 trees",3,2026-01-02,here
+bytes,url,"XGBoost, row split",1,1,MB a tree,800,1,3,1gbit; of 20 trees,3,2026-01-02,here
+start,,psboost,1,1,s,,,,import psboost,3,2026-01-03,elsewhere
+"""
+
+
+def test_table_at_a_glance_has_the_peer_that_comes_closest(tmp_path):
+    (tmp_path / "results.csv").write_text(ROWS)
+    code = (
+        f"import sys; from pathlib import Path; sys.path.insert(0, {str(ROOT / 'speed')!r}); import readme, results; "
+        f"print(readme.glance(results.load(Path({str(tmp_path / 'results.csv')!r}))))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT.parent)
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("Measured 2026-01-01 to 2026-01-02 on here and on there (figures with *).") for line in lines)
+    cells = [line.split("|")[2].strip() for line in lines if line.startswith("|")]
+    assert cells[0] == "url" and [cell for cell in cells[2:] if cell] == ["60 / 55*", "over 9.9", "800", "2"]
