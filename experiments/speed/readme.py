@@ -43,8 +43,8 @@ GLANCE = (
     ),
     Line("peak memory: XGBoost, the matrix as given", "memory", (f"{peers.XGBOOST}, {GIVEN}",)),
     Line(
-        "predicting a row on one thread: XGBoost `DMatrix`, least of 100 and 1,000 trees of depth 6 and 8", "prediction",
-        (f"{peers.XGBOOST}, DMatrix",),
+        "predicting a row on one thread: XGBoost, by `DMatrix` or in place; least of 100 and 1,000 trees of depth 6 and 8",
+        "prediction", (f"{peers.XGBOOST}, DMatrix", f"{peers.XGBOOST}, in place"),
     ),
     Line("bytes between four hosts, grid 2x2: XGBoost, row split", "bytes", _MODES[:1], _LINK),
     Line("- LightGBM, `data`", "bytes", _MODES[2:3], _LINK),
