@@ -33,6 +33,7 @@ GLANCE = (
     Line("seconds a tree, binning apart: XGBoost `hist`, the matrix as given", "training", (f"{peers.XGBOOST}, {GIVEN}",)),
     Line("- the same without the columns that no row uses", "training", (f"{peers.XGBOOST}, {USED}",)),
     Line("- the same without the columns of fewer than 4 rows", "training", (f"{peers.XGBOOST}, {KEPT}",)),
+    Line("- psboost itself on one thread, beside two", "scaling", ("psboost, 1 thread",)),
     Line(
         "from the matrix to 100 trees: XGBoost or LightGBM, the quicker, both without columns of fewer than 4 rows", "raw",
         (peers.XGBOOST, peers.LIGHTGBM),
