@@ -27,7 +27,8 @@ class Line(NamedTuple):
     note: str = ""  # how it begins
 
 
-_MODES = ("XGBoost, row split", "XGBoost, column split", "LightGBM, data", "LightGBM, voting")
+_ROWS, _COLUMNS, _DATA, _VOTING = "XGBoost, row split", "XGBoost, column split", "LightGBM, data", "LightGBM, voting"
+_MODES = _ROWS, _COLUMNS, _DATA, _VOTING
 _LINK, _LINK_1X4 = "1gbit; of ", "1gbit; ratio: to psboost on a 1x4"
 GLANCE = (
     Line("seconds a tree, binning apart: XGBoost `hist`, the matrix as given", "training", (f"{peers.XGBOOST}, {GIVEN}",)),
@@ -47,9 +48,9 @@ GLANCE = (
         "predicting a row on one thread: XGBoost, by `DMatrix` or in place; least of 100 and 1,000 trees of depth 6 and 8",
         "prediction", (f"{peers.XGBOOST}, DMatrix", f"{peers.XGBOOST}, in place"),
     ),
-    Line("bytes between four hosts, grid 2x2: XGBoost, row split", "bytes", _MODES[:1], _LINK),
-    Line("- LightGBM, `data`", "bytes", _MODES[2:3], _LINK),
-    Line("- XGBoost, column split, beside a grid of 1x4", "bytes", _MODES[1:2], _LINK_1X4),
+    Line("bytes between four hosts, grid 2x2: XGBoost, row split", "bytes", (_ROWS,), _LINK),
+    Line("- LightGBM, `data`", "bytes", (_DATA,), _LINK),
+    Line("- XGBoost, column split, beside a grid of 1x4", "bytes", (_COLUMNS,), _LINK_1X4),
     Line("seconds a tree on four hosts, 1 Gbit/s each: XGBoost or LightGBM, the quickest mode", "wall", _MODES, _LINK),
     Line("from files to 20 trees on four hosts: the quickest mode", "raw wall", _MODES, _LINK),
 )  # fmt: skip
