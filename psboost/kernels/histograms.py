@@ -25,8 +25,8 @@ GRADS_FIT, HESSES_FIT = 1 << 31, 1 << 32  # with less in a node, no packed sum o
 # How many rows ahead a row's place and its bins are asked for. A node's rows are far apart in the block, so without
 # asking each costs a wait for memory: 1.3x to 2.5x the time on url-, avazu- and bosch-shaped data.
 _PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)
-# Bins of rows, and of padded ones, which take less time, first into the second cache, and then into the nearest one: 0.75 of
-# the time on url-shaped data, whole and in parts of 30 bins a row, 0.6 on avazu-shaped; no gain on bosch-shaped (few bins).
+# Where packed slots are added to, bins are asked for into the second cache first, and then into the nearest one: 0.75 of the
+# time on url-shaped data, whole and in parts of 30 bins a row, 0.6 on avazu-shaped; no gain on bosch-shaped (few bins).
 _ROW_PLACE_AHEAD, _ROW_FAR_AHEAD, _ROW_AHEAD = uint64(64), uint64(32), uint64(8)
 _PADDED_FAR_AHEAD, _PADDED_AHEAD = uint64(96), uint64(16)
 _FOLLOWING_AHEAD = uint64(192)  # of padded rows that follow each other: processors bring these nearer by themselves
