@@ -8,6 +8,11 @@ from pathlib import Path
 
 CHILD = Path(__file__).with_name("child.py")
 XGBOOST, LIGHTGBM = "XGBoost", "LightGBM"
+# Ways to run them, as figures name them: predicting, and on several hosts.
+BY_MATRIX, IN_PLACE = f"{XGBOOST}, DMatrix", f"{XGBOOST}, in place"
+ROW_SPLIT, COLUMN_SPLIT = f"{XGBOOST}, row split", f"{XGBOOST}, column split"
+DATA, VOTING = f"{LIGHTGBM}, data", f"{LIGHTGBM}, voting"
+ONE_THREAD = ", 1 thread"  # behind who is beside two threads of its own
 
 
 class ChildError(RuntimeError):

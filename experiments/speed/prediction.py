@@ -44,8 +44,8 @@ def _figures(shape: str, depth: int, n_trees: int, model: dict, given, narrow, a
     for who, program, method in (
         ("psboost", "psboost", None),
         ("psboost, plain walk", "psboost", "walk"),
-        (f"{peers.XGBOOST}, DMatrix", "xgboost", "matrix"),
-        (f"{peers.XGBOOST}, in place", "xgboost", "in place"),
+        (peers.BY_MATRIX, "xgboost", "matrix"),
+        (peers.IN_PLACE, "xgboost", "in place"),
     ):
         ours = program == "psboost"
         jobs[who] = {

@@ -19,22 +19,21 @@ AGAIN = (
 
 
 class Line(NamedTuple):
-    """Of the table in README.md: what is in it, and of which figures, which all are a peer's in multiples of psboost's."""
+    """A line of the table in README.md: which figures it shows; all are in multiples of psboost's."""
 
     text: str
     measure: str
-    peers: tuple[str, ...]
+    whos: tuple[str, ...]  # of these, the one that comes closest
     note: str = ""  # how it begins
 
 
-_ROWS, _COLUMNS, _DATA, _VOTING = "XGBoost, row split", "XGBoost, column split", "LightGBM, data", "LightGBM, voting"
-_MODES = _ROWS, _COLUMNS, _DATA, _VOTING
+_MODES = peers.ROW_SPLIT, peers.COLUMN_SPLIT, peers.DATA, peers.VOTING
 _LINK, _LINK_1X4 = "1gbit; of ", "1gbit; ratio: to psboost on a 1x4"
 GLANCE = (
     Line("seconds a tree, binning apart: XGBoost `hist`, the matrix as given", "training", (f"{peers.XGBOOST}, {GIVEN}",)),
     Line("- the same without the columns that no row uses", "training", (f"{peers.XGBOOST}, {USED}",)),
     Line("- the same without the columns of fewer than 4 rows", "training", (f"{peers.XGBOOST}, {KEPT}",)),
-    Line("- psboost itself on one thread, beside two", "scaling", ("psboost, 1 thread",)),
+    Line("- psboost itself on one thread, beside two", "scaling", (f"psboost{peers.ONE_THREAD}",)),
     Line(
         "from the matrix to 100 trees: XGBoost or LightGBM, the quicker, both without columns of fewer than 4 rows", "raw",
         (peers.XGBOOST, peers.LIGHTGBM),
@@ -46,11 +45,11 @@ GLANCE = (
     Line("peak memory: XGBoost, the matrix as given", "memory", (f"{peers.XGBOOST}, {GIVEN}",)),
     Line(
         "predicting a row on one thread: XGBoost, by `DMatrix` or in place; least of 100 and 1,000 trees of depth 6 and 8",
-        "prediction", (f"{peers.XGBOOST}, DMatrix", f"{peers.XGBOOST}, in place"),
+        "prediction", (peers.BY_MATRIX, peers.IN_PLACE),
     ),
-    Line("bytes between four hosts, grid 2x2: XGBoost, row split", "bytes", (_ROWS,), _LINK),
-    Line("- LightGBM, `data`", "bytes", (_DATA,), _LINK),
-    Line("- XGBoost, column split, beside a grid of 1x4", "bytes", (_COLUMNS,), _LINK_1X4),
+    Line("bytes between four hosts, grid 2x2: XGBoost, row split", "bytes", (peers.ROW_SPLIT,), _LINK),
+    Line("- LightGBM, `data`", "bytes", (peers.DATA,), _LINK),
+    Line("- XGBoost, column split, beside a grid of 1x4", "bytes", (peers.COLUMN_SPLIT,), _LINK_1X4),
     Line("seconds a tree on four hosts, 1 Gbit/s each: XGBoost or LightGBM, the quickest mode", "wall", _MODES, _LINK),
     Line("from files to 20 trees on four hosts: the quickest mode", "raw wall", _MODES, _LINK),
 )  # fmt: skip
@@ -109,7 +108,7 @@ def glance(rows: list[dict]) -> str:
 
 
 def _is_of(row: dict, line: Line) -> bool:
-    of_measure = row["measure"] == line.measure and row["who"] in line.peers
+    of_measure = row["measure"] == line.measure and row["who"] in line.whos
     return of_measure and row["note"].startswith(line.note) and bool(row["ratio"])
 
 
@@ -226,6 +225,6 @@ def _by_shape(rows: list[dict]) -> str:
     for row in rows:
         detail = row["note"] if row["measure"] == "growth" else row["who"]
         value = f"{rounded(float(row['ratio']))}{_spread(row)}{row['mark']}" if row["ratio"] else _value(row)
-        what = BY_SHAPE.get(row["measure"], "") + detail.removesuffix(", 1 thread")
+        what = BY_SHAPE.get(row["measure"], "") + detail.removesuffix(peers.ONE_THREAD)
         lines.setdefault(what, {})[row["shape"]] = value
     return _table([["what", *shapes], *([what, *(of.get(shape, "") for shape in shapes)] for what, of in lines.items())])

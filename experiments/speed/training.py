@@ -46,7 +46,7 @@ def _scaling(shape: str, results: dict) -> Iterator[Figure]:
     ):
         one, two = (list(map(value_of, results[who, threads])) for threads in (1, 2))
         yield Figure(
-            "scaling", shape, f"{who}, 1 thread", 2, statistics.median(one), unit, **compare(two, one),
+            "scaling", shape, f"{who}{peers.ONE_THREAD}", 2, statistics.median(one), unit, **compare(two, one),
             asked=asked, repeats=len(one),
         )  # fmt: skip
 

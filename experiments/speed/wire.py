@@ -43,6 +43,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import peers
 from datasets import TEST_ROWS
 from installed import settle
 from peer import Spec, load, load_test
@@ -65,21 +66,21 @@ CACHE = Path(tempfile.gettempdir()) / "psboost-wire"
 MB = 1e6
 
 PEERS = {
-    "XGBoost, row split": {"program": "xgboost", "split": "row"},
-    "XGBoost, column split": {"program": "xgboost", "split": "column"},
-    "LightGBM, data": {"program": "lightgbm", "tree_learner": "data"},
-    "LightGBM, data, min_data_in_leaf=1": {"program": "lightgbm", "tree_learner": "data", "min_data_in_leaf": 1},
-    "LightGBM, voting": {"program": "lightgbm", "tree_learner": "voting"},
+    peers.ROW_SPLIT: {"program": "xgboost", "split": "row"},
+    peers.COLUMN_SPLIT: {"program": "xgboost", "split": "column"},
+    peers.DATA: {"program": "lightgbm", "tree_learner": "data"},
+    f"{peers.DATA}, min_data_in_leaf=1": {"program": "lightgbm", "tree_learner": "data", "min_data_in_leaf": 1},
+    peers.VOTING: {"program": "lightgbm", "tree_learner": "voting"},
 }
-SLOW = {("XGBoost, row split", shape) for shape in ("url", "avazu", "rcv1")} | {
-    ("XGBoost, column split", shape) for shape in ("url", "avazu")
+SLOW = {(peers.ROW_SPLIT, shape) for shape in ("url", "avazu", "rcv1")} | {
+    (peers.COLUMN_SPLIT, shape) for shape in ("url", "avazu")
 }
 ASKED_BYTES = {
-    "XGBoost, row split": {"url": 1200, "avazu": 1200, "rcv1": 350, "bosch": 75},
-    "LightGBM, data": {"url": 3.5, "avazu": 4, "rcv1": 15, "bosch": 18},
+    peers.ROW_SPLIT: {"url": 1200, "avazu": 1200, "rcv1": 350, "bosch": 75},
+    peers.DATA: {"url": 3.5, "avazu": 4, "rcv1": 15, "bosch": 18},
 }
 ASKED_BITS, ASKED_COLUMNS, ASKED_WALL = 1.3, 2.0, 1.5
-MEMORY = {("XGBoost, row split", "url"): 18e9, ("XGBoost, row split", "rcv1"): 15e9, ("XGBoost, column split", "url"): 17e9}
+MEMORY = {(peers.ROW_SPLIT, "url"): 18e9, (peers.ROW_SPLIT, "rcv1"): 15e9, (peers.COLUMN_SPLIT, "url"): 17e9}
 LEAST_MEMORY = 1.2e9  # a run ends when less is left
 
 
@@ -380,7 +381,7 @@ def figures(bench: Bench, n_repeats: int, where: str) -> Iterator[Figure]:
             continue
         asked = ASKED_BYTES.get(who, {}).get(shape)
         yield from figures_of(replace(blank, who=who, repeats=len(theirs)), theirs, where, beside, asked)
-        if who == "XGBoost, column split":
+        if who == peers.COLUMN_SPLIT:
             first = theirs[0]
             ratio = first.bytes_per_tree / columns.first(len(first.sent)).bytes_per_tree
             yield replace(
