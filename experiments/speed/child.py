@@ -116,18 +116,17 @@ def _train_xgboost(X, y, job: dict) -> tuple[dict, object]:
 def _train_lightgbm(X, y, job: dict) -> tuple[dict, object]:
     import lightgbm
 
-    as_dense = datasets.with_nan if job.get("dense") else lambda rows: rows
-    X, trees = as_dense(X), []
-    parameters = {
+    trees, parameters = [], {
         "objective": "binary", "num_leaves": 63, "max_depth": 6, "max_bin": 255, "learning_rate": 0.3,
         "num_threads": job["threads"], "verbosity": -1,
     }  # fmt: skip
+    parameters |= job.get("parameters", {})
     clock = Clock(job["timeout"])
     data = lightgbm.Dataset(X, y, params=parameters).construct()
     binned = clock()
     booster = lightgbm.train(parameters, data, job["rounds"], callbacks=[lambda _: trees.append(clock())])
     result = {"binned": binned, "trees": trees, "total": clock()}
-    return result, lambda rows: booster.predict(as_dense(rows))
+    return result, booster.predict
 
 
 _TRAIN = {"psboost": _train_psboost, "xgboost": _train_xgboost, "lightgbm": _train_lightgbm}

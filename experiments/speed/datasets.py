@@ -14,13 +14,6 @@ LEAST_ROWS = {GIVEN: 0, USED: 1, KEPT: RARE}
 TEST_ROWS = 20_000  # that qualities are told on
 
 
-def with_nan(X: sparse.csr_matrix) -> np.ndarray:
-    """float32, dense: NaN where nothing is stored."""
-    cells = np.full(X.shape, np.nan, np.float32)
-    cells[np.repeat(np.arange(X.shape[0]), np.diff(X.indptr)), X.indices] = X.data
-    return cells
-
-
 def default_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "psboost-speed"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from datasets import TEST_ROWS, with_nan
+from datasets import TEST_ROWS
 from scipy import sparse
 
 SENT = Path("/sys/class/net/eth0/statistics/tx_bytes")
@@ -34,7 +34,6 @@ class Spec:
     parameters: dict  # the program's own
     split: str = "row"  # xgboost: or column
     port: int = 0  # xgboost: the tracker's, on the first host
-    unstored_is_nan: bool = False  # lightgbm takes a cell that is not stored as 0 otherwise
 
 
 def load(path: str | Path) -> tuple[sparse.csr_matrix, np.ndarray]:
@@ -101,7 +100,6 @@ def train_lightgbm(spec: Spec) -> None:
     import lightgbm
 
     X, y = load(spec.part)
-    made = with_nan if spec.unstored_is_nan else lambda X: X
     network = {
         "num_machines": len(spec.hosts),
         "machines": ",".join(f"{host}:{LIGHTGBM_PORT}" for host in spec.hosts),
@@ -110,11 +108,11 @@ def train_lightgbm(spec: Spec) -> None:
         "time_out": 2,  # minutes
     }
     parameters = spec.parameters | network
-    booster = lightgbm.Booster(parameters, lightgbm.Dataset(made(X), y, params=parameters))
+    booster = lightgbm.Booster(parameters, lightgbm.Dataset(X, y, params=parameters))
     for _ in range(spec.rounds):
         booster.update()
         mark("tree")
-    mark_auc(spec, lambda X, n_trees: booster.predict(made(X), num_iteration=n_trees, raw_score=True, num_threads=1))
+    mark_auc(spec, lambda X, n_trees: booster.predict(X, num_iteration=n_trees, raw_score=True, num_threads=1))
 
 
 def main() -> None:

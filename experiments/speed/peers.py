@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 CHILD = Path(__file__).with_name("child.py")
@@ -13,6 +14,12 @@ BY_MATRIX, IN_PLACE = f"{XGBOOST}, DMatrix", f"{XGBOOST}, in place"
 ROW_SPLIT, COLUMN_SPLIT = f"{XGBOOST}, row split", f"{XGBOOST}, column split"
 DATA, VOTING = f"{LIGHTGBM}, data", f"{LIGHTGBM}, voting"
 ONE_THREAD = ", 1 thread"  # behind who is beside two threads of its own
+
+
+def need(*packages: str) -> None:
+    """Ends the process if some of them are not installed."""
+    if missing := [package for package in packages if find_spec(package) is None]:
+        sys.exit(f"{' and '.join(missing)} to measure beside: not installed here (pip install '.[bench]')")
 
 
 class ChildError(RuntimeError):

@@ -22,8 +22,10 @@ def measure(arguments) -> Iterator[Figure]:
             jobs = {
                 "psboost": peers.training("psboost", ways[GIVEN], *how),
                 peers.XGBOOST: peers.training("xgboost", folder, *how),
-                # its sparse input takes unstored cells for zeros, so that other trees are grown where most are real values
-                peers.LIGHTGBM: peers.training("lightgbm", folder, *how, dense=shape == "bosch"),
+                # where most are real values, a cell that is not stored is missing to the others, and no zero
+                peers.LIGHTGBM: peers.training(
+                    "lightgbm", folder, *how, parameters={"zero_as_missing": True} if shape == "bosch" else {}
+                ),
             }
             yield from _figures(shape, threads, peers.in_turns(jobs, arguments.repeats), arguments)
 
@@ -38,15 +40,15 @@ def _figures(shape: str, threads: int, results: dict, arguments) -> Iterator[Fig
     for who, held in results.items():
         if who == "psboost":
             continue
-        more = {}
+        more, beside = {}, ours
         if peers.is_unfinished(held[-1]):
             theirs, of_unit = [held[-1]["unfinished"][clock]], f"{unit}: not finished"
+            beside = [ours[len(held) - 1]]
         else:
             theirs, of_unit = [result["total"][clock] for result in held], unit
             their_auc = statistics.median(result["auc"] for result in held)
             more = {"auc": their_auc, "auc_gap": auc - their_auc}
-        pairs = list(zip(ours, theirs, strict=False))
         yield Figure(
-            "raw", shape, who, threads, statistics.median(theirs), of_unit, **compare(*map(list, zip(*pairs, strict=True))),
-            asked=ASKED[shape], repeats=len(theirs), **(more if who == peers.XGBOOST else {"auc": more.get("auc")}),
+            "raw", shape, who, threads, statistics.median(theirs), of_unit, **compare(beside, theirs), asked=ASKED[shape],
+            repeats=len(theirs), **more,
         )  # fmt: skip

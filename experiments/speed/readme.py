@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import peers
 from datasets import GIVEN, KEPT, USED
-from results import PATH, load, rounded, versions
+from results import PATH, load, rounded, span
 from shapes import SHAPES
 
 README = Path(__file__).parents[2] / "README.md"
@@ -70,8 +70,9 @@ TABLES = {  # measure: what is in its table
 }
 QUALITY = (
     "**AUC** of 20 trees on 20,000 other rows, mean over samples of four fifths of the training rows; in brackets the least "
-    "and the most, and of the difference two standard errors each way."
+    "and the most, and of the difference two standard errors each way, of samples that overlap and one set of test rows."
 )
+_ALL = "of 20 trees"  # what notes say of most figures on several hosts
 BY_SHAPE = {  # measure: how its lines begin
     "scaling": "on two threads, times as quick as on one: ",
     "growth": "",
@@ -79,9 +80,9 @@ BY_SHAPE = {  # measure: how its lines begin
 }
 
 
-def write(results: Path = PATH) -> None:
+def write() -> None:
     """Puts the table at a glance between README.md's markers, and all tables into FIGURES.md."""
-    text, rows = README.read_text(), load(results)
+    text, rows = README.read_text(), load(PATH)
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise ValueError(f"README.md must hold {BEGIN} and {END} once each")
     before, rest = text.split(BEGIN)
@@ -124,8 +125,9 @@ def tables(rows: list[dict]) -> str:
     if not rows:
         return "\nNothing has been measured yet."
     rows, when, where = _dated(rows)
+    versions = "; or ".join(dict.fromkeys(row["versions"] for row in rows))
     parts = [
-        f"\nMeasured {when} on {where}, with {versions()}. Median, and in brackets the least and the most, of runs in "
+        f"\nMeasured {when} on {where}, with {versions}. Median, and in brackets the least and the most, of runs in "
         f"turns. {AGAIN}, and keeps every figure in `results.csv`, of which `--readme` makes these tables."
     ]
     parts += [f"{text}\n\n{_pivot(of, measure)}" for measure, text in TABLES.items() if (of := _of(rows, measure))]
@@ -170,7 +172,7 @@ def _pivot(rows: list[dict], measure: str) -> str:
     whos = ["psboost", *dict.fromkeys(row["who"] for row in rows if row["who"] != "psboost")]
     lines: dict[tuple, dict] = {}
     for row in rows:
-        line = lines.setdefault((row["shape"], row["threads"], row["note"].split(";")[0]), {})
+        line = lines.setdefault((row["shape"], row["threads"], row["note"].split("; ")[0]), {})
         line.setdefault(row["who"], []).append(row)
     threaded = len({threads for _, threads, _ in lines}) > 1
     noted = any(note for *_, note in lines)
@@ -198,7 +200,7 @@ def _cell(row: dict) -> str:
     """psboost's value; a peer's in multiples of it."""
     if not row["ratio"]:
         return f"{rounded(float(row['value']))} {row['unit']}{row['mark']}"
-    remark = "".join(f" ({part.strip()[7:]})" for part in row["note"].split(";")[1:] if part.startswith(" ratio: "))
+    remark = "".join(f" ({part.removeprefix('ratio: ')})" for part in row["note"].split("; ")[1:] if part != _ALL)
     ratio = float(row["ratio"])
     return f"{_unfinished(row)}{rounded(ratio)}x{_spread(row)}{remark}{row['mark']}"
 
@@ -210,7 +212,7 @@ def _unfinished(row: dict) -> str:
 def _spread(row: dict) -> str:
     if not row["least"] or row["repeats"] == "1":
         return ""
-    return f" ({rounded(float(row['least']))}-{rounded(float(row['most']))})"
+    return f" ({span(float(row['least']), float(row['most']))})"
 
 
 def _aucs(line: dict) -> str:

@@ -1,5 +1,6 @@
 """Knows how measured figures are written down and shown; does not know how they are measured."""
 
+import argparse
 import csv
 import datetime
 import os
@@ -35,6 +36,7 @@ class Figure:
     auc_gap: float | None = None  # psboost's AUC less the peer's
     at_most: float | None = None  # what the value should be at most
     machine: str = ""
+    versions: str = ""
 
     @property
     def missed(self) -> bool:
@@ -57,12 +59,13 @@ def compare(ours: list[float], theirs: list[float]) -> dict:
 
 
 def keep(figures: list[Figure], path: Path = PATH) -> None:
-    """Writes figures to the table, dated and of this machine; those of the same things are replaced, others stay."""
-    today, here = datetime.date.today().isoformat(), machine()
+    """Writes figures to the table, dated, of this machine and these versions; those of the same things are replaced, others
+    stay."""
+    known = {"date": datetime.date.today().isoformat(), "machine": machine(), "versions": versions()}
     table = {tuple(row[name] for name in KEY): row for row in load(path)}
     for figure in figures:
         row = {name: _text(value) for name, value in asdict(figure).items()}
-        row |= {"date": figure.date or today, "machine": figure.machine or here}
+        row |= {name: row[name] or value for name, value in known.items()}
         table[tuple(row[name] for name in KEY)] = row
     with replaced(path) as file:
         writer = csv.DictWriter(file, [field.name for field in fields(Figure)], lineterminator="\n")
@@ -78,15 +81,27 @@ def load(path: Path = PATH) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def path_of(parser: argparse.ArgumentParser, arguments: argparse.Namespace, what: tuple[str, ...]) -> Path:
+    """Where figures go if nothing is said: the table here is for those of the usual arguments, as far as they say what is
+    measured; others go to the cache."""
+    usual = all(getattr(arguments, name) == parser.get_default(name) for name in what)
+    return PATH if usual else arguments.cache / PATH.name
+
+
 def rounded(value: float) -> str:
     """Three digits; all in front of the point, if there are more."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
+def span(least: float, most: float) -> str:
+    """From the one to the other."""
+    return f"{rounded(least)}{' to ' if least < 0 else '-'}{rounded(most)}"
+
+
 def show(figure: Figure) -> None:
     """Prints one row of a Markdown table; (!) marks what is not as asked."""
     has_spread = figure.least is not None and figure.repeats > 1
-    spread = f" ({rounded(figure.least)}-{rounded(figure.most)})" if has_spread else ""
+    spread = f" ({span(figure.least, figure.most)})" if has_spread else ""
     value, ratio = f"{figure.value:.4g} {figure.unit}", "" if figure.ratio is None else f"{rounded(figure.ratio)}{spread}"
     if figure.ratio is None:
         value += spread

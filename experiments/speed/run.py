@@ -18,17 +18,24 @@ from copy import copy
 from importlib import import_module
 from pathlib import Path
 
+import peers
 import readme
 from datasets import default_cache
 from installed import settle
-from results import HEADER, PATH, Figure, keep, machine, show, versions
+from results import HEADER, PATH, Figure, keep, machine, path_of, show, versions
 from shapes import SHAPES
+
+from psboost.cluster.signals import exit_code, signals_as_interrupt
 
 HOMES = {
     "training": "training", "scaling": "training", "binning": "training", "memory": "training", "quality": "quality",
     "raw": "raw", "prediction": "prediction", "growth": "growth", "start": "start", "entropy": "entropy", "wire": "wire",
 }  # fmt: skip
 AS_ROOT = {"wire"}
+BESIDE = {  # who is measured, too
+    "training": ["xgboost"], "quality": ["xgboost"], "prediction": ["xgboost"], "raw": ["xgboost", "lightgbm"],
+    "wire": ["xgboost", "lightgbm"],
+}  # fmt: skip
 
 
 def parse() -> argparse.Namespace:
@@ -45,7 +52,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--data", type=Path, help="a folder with SHAPE-small-train.npz and SHAPE-small-test.npz")
     parser.add_argument("--cache", type=Path, default=default_cache(), help="a folder for matrices and forests")
-    parser.add_argument("--out", type=Path, help="results.csv here, if the data are of full size and the usual seed")
+    parser.add_argument("--out", type=Path, help="the table; results.csv here, if data and rounds are the usual ones")
     parser.add_argument("--readme", action="store_true", help="write FIGURES.md, README.md's table; alone: measure nothing")
     arguments = parser.parse_args()
     arguments.measures_nothing = arguments.readme and arguments.only is None
@@ -59,8 +66,9 @@ def parse() -> argparse.Namespace:
             parser.error(f"--{name}: unknown: {', '.join(sorted(unknown))}")
     arguments.cache.mkdir(parents=True, exist_ok=True)
     if arguments.out is None:
-        usual = all(getattr(arguments, name) == parser.get_default(name) for name in ("scale", "seed", "data"))
-        arguments.out = PATH if usual else arguments.cache / PATH.name
+        arguments.out = path_of(parser, arguments, ("scale", "seed", "data", "rounds", "samples", "raw_rounds"))
+    if arguments.readme and arguments.out != PATH:
+        parser.error("--readme makes tables of the figures in results.csv here: not with --out, other data or other rounds")
     return arguments
 
 
@@ -86,6 +94,7 @@ def main() -> int:
     arguments = parse()
     missed, failures = [], []
     if not arguments.measures_nothing:
+        peers.need(*{package for name in arguments.only for package in BESIDE.get(HOMES[name], ())})
         settle()
         print(f"{machine()}, {versions()}; {arguments.rounds} rounds, {arguments.repeats} repeats\n\n{HEADER}", flush=True)
         for home, part in parts_of(arguments):
@@ -103,9 +112,14 @@ def main() -> int:
         if failures:
             print("\nNot measured: " + "; ".join(failures))
     if arguments.readme:
-        readme.write(arguments.out)
+        readme.write()
     return 1 if failures else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        with signals_as_interrupt():
+            code = main()
+    except KeyboardInterrupt as interrupt:  # who is measured is gone by now
+        code = exit_code(interrupt)
+    sys.exit(code)

@@ -7,7 +7,8 @@ Four hosts, each a namespace with its own link (psboost/lab/namespaces.py), one 
 256 bins and learning rate 0.3:
 
     psboost         2x2 grid and 2 servers, dealt to the hosts and started as scripts/launch_hosts does; it reads one .npz
-    XGBoost         row split (QuantileDMatrix) and column split, a worker a host, each with an .npz of its part
+    XGBoost         row split (QuantileDMatrix) and column split, a worker a host, each with an .npz of its part: as many
+                    rows, or as many stored values
     LightGBM        data (defaults; min_data_in_leaf=1, so that it keeps rare columns too) and voting, the same way
 
 Figures, for each shape and rate:
@@ -21,7 +22,7 @@ Figures, for each shape and rate:
 Once psboost has a host for each role, so that all it sends crosses an interface, and is beside what its report counts.
 Slow peers grow few trees; ratios are of the same trees of both, and psboost trains again right after each peer, for them:
 one turn of several, if the peer is quick.
-Qualities are AUC on 20,000 test rows, after as many trees as the note says.
+Qualities are AUC on 20,000 test rows, after as many trees as the note says, and psboost's less the peer's after as many.
 
 With --real-time all processes, the peers' too, run under SCHED_RR, and notes say so. Where hosts share two cores, Linux
 often leaves one idle while a process waits for the other, as it seldom moves one that is waiting or has just run; how
@@ -30,6 +31,7 @@ psboost, the threads that send and receive run so in any case, as they do wherev
 """
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -44,13 +46,15 @@ from pathlib import Path
 
 import numpy as np
 import peers
+import results
 from datasets import TEST_ROWS
 from installed import settle
 from peer import Spec, load, load_test
 from results import HEADER as TABLE_HEADER
-from results import PATH, Figure, compare, keep, machine, show, versions
+from results import Figure, compare, keep, machine, show, versions
 from shapes import SHAPES, make
 
+import psboost
 from psboost.boosting.forest import load_model
 from psboost.boosting.metrics import auc
 from psboost.cluster.signals import exit_code, signals_as_interrupt
@@ -58,12 +62,14 @@ from psboost.files import replaced
 from psboost.lab.namespaces import Lab, LabError, OutOfTime
 
 N_HOSTS = 4
-FEW = 3  # trees of who is slow, and after which all qualities are compared
+FEW = 3  # trees of who is slow
 MANY = 20  # trees of "raw wall"
 WAIT_SECONDS = 900
 PORT = 5555
 CACHE = Path(tempfile.gettempdir()) / "psboost-wire"
 MB = 1e6
+
+SEED = 7
 
 PEERS = {
     peers.ROW_SPLIT: {"program": "xgboost", "split": "row"},
@@ -150,12 +156,23 @@ class Data:
     test: Path
     cache: Path  # where parts of it go
 
+    @property
+    def name(self) -> str:
+        """Of these training rows and no others."""
+        stat = self.train.stat()
+        return f"{self.train.stem}-{stat.st_size}-{stat.st_mtime_ns}"
+
     def parts(self, split: str) -> list[Path]:
-        """The training rows in N_HOSTS row slices or column slices, made once."""
-        paths = [self.cache / f"{self.train.stem}-{split}{i}of{N_HOSTS}.npz" for i in range(N_HOSTS)]
+        """The training rows in N_HOSTS row slices, or column slices of as many stored values, made once."""
+        paths = [self.cache / f"{self.name}-{split}{i}of{N_HOSTS}.npz" for i in range(N_HOSTS)]
         if not all(path.exists() for path in paths):
             X, y = load(self.train)
-            edges = np.linspace(0, X.shape[0 if split == "row" else 1], N_HOSTS + 1).astype(int)
+            if split == "row":
+                edges = np.linspace(0, X.shape[0], N_HOSTS + 1).astype(int)
+            else:
+                n_stored = np.cumsum(np.bincount(X.indices, minlength=X.shape[1]))
+                inner = np.searchsorted(n_stored, X.nnz * np.arange(1, N_HOSTS) / N_HOSTS)
+                edges = np.array([0, *inner, X.shape[1]])
             for path, begin, end in zip(paths, edges, edges[1:], strict=False):
                 if split == "row":
                     save(path, X[begin:end], y[begin:end])
@@ -171,15 +188,15 @@ def save(path: Path, X, y: np.ndarray) -> None:
         np.savez(file, indptr=X.indptr.astype(np.int64), indices=indices, data=X.data, shape=X.shape, y=y)
 
 
-def data_of(shape: str, scale: float, cache: Path, given: Path | None = None) -> Data:
+def data_of(shape: str, scale: float, cache: Path, given: Path | None = None, seed: int = SEED) -> Data:
     """The files of a shape, in the folder `given`, or made in `cache`."""
     cache.mkdir(parents=True, exist_ok=True)
     if given is not None:
         return Data(shape, *(given / f"{shape}-small-{part}.npz" for part in ("train", "test")), cache)
-    data = Data(shape, *(cache / f"{shape}-{scale:g}-{part}.npz" for part in ("train", "test")), cache)
+    data = Data(shape, *(cache / f"{shape}-{scale:g}-{seed}-{part}.npz" for part in ("train", "test")), cache)
     if not (data.train.exists() and data.test.exists()):
         n_rows = round(SHAPES[shape][1] * scale)
-        X, y = make(shape, (n_rows + TEST_ROWS) / SHAPES[shape][1])
+        X, y = make(shape, (n_rows + TEST_ROWS) / SHAPES[shape][1], seed)
         save(data.train, X[:n_rows], y[:n_rows])
         save(data.test, X[n_rows:], y[n_rows:])
     return data
@@ -222,7 +239,8 @@ def run_psboost(way: Psboost, data: Data, n_rounds: int, rate: str) -> Run:
         command = [
             *rendezvous, str(data.train), "--model", str(folder / "model.json"), "--report", str(folder / "report.json"),
             "--grid", grid, "--servers", str(max(1, way.servers)), "--num-boost-round", str(n_rounds + 1),
-            "--max-depth", "6", "--max-bin", "256", "--learning-rate", "0.3", "--objective", "binary:logistic", *way.flags,
+            "--max-depth", "6", "--max-bin", "256", "--learning-rate", "0.3", "--objective", "binary:logistic",
+            "--threads", "1", *way.flags,
         ]  # fmt: skip
         psboost, env = [sys.executable, "-P", "-m", "psboost"], environment()
         begin = time.monotonic()
@@ -253,13 +271,15 @@ def run_peer(who: str, data: Data, n_rounds: int, rate: str, seconds: float) -> 
     else:
         parameters = {"objective": "binary", "max_depth": 6, "num_leaves": 63, "learning_rate": 0.3, "max_bin": 255}
         parameters |= {"num_threads": 1, "verbosity": 1, "seed": 1} | how
+        if data.shape == "bosch":
+            parameters["zero_as_missing"] = True  # which a cell that is not stored is to the others
     script = [sys.executable, str(Path(__file__).with_name("peer.py"))]
     marks: list[list[dict]] = [[] for _ in range(N_HOSTS)]
     parts, env = data.parts(split), environment()
     with Lab(N_HOSTS, rate) as lab:
         spec = Spec(
             program=program, rank=0, hosts=lab.hosts, part="", test=str(data.test), rounds=n_rounds,
-            auc_after=sorted({FEW, n_rounds}), parameters=parameters, split=split, unstored_is_nan=data.shape == "bosch",
+            auc_after=sorted({FEW, n_rounds}), parameters=parameters, split=split,
         )  # fmt: skip
         if program == "xgboost":
             ports: list[int] = []
@@ -294,23 +314,23 @@ def run_peer(who: str, data: Data, n_rounds: int, rate: str, seconds: float) -> 
 
 
 class Bench:
-    """Trainings of one shape at one rate; those of peers are kept in the cache for the day they are made."""
+    """Trainings of one shape at one rate. Those of peers, with psboost's beside them, are kept in the cache for the day they
+    are made, as long as psboost's code is the same."""
 
     def __init__(self, data: Data, rate: str, n_rounds: int, *, again: bool, seconds: float):
         self.data, self.rate, self.n_rounds = data, rate, n_rounds
         self._again, self._seconds = again, seconds
 
     def of_psboost(self, way: Psboost) -> Run:
-        run = run_psboost(way, self.data, self.n_rounds, self.rate)
-        self._path(way.who, self.n_rounds).write_text(json.dumps(asdict(run)))
-        return run
+        return run_psboost(way, self.data, self.n_rounds, self.rate)
 
     def of_peer(self, who: str, n_turns: int) -> list[tuple[Run, Run]]:
         """Its trainings, each with psboost's right after it, so that both had the same machine: n_turns, or fewer where all
         would take longer than one may. Or a single one that says why it failed."""
         n_rounds = FEW if (who, self.data.shape) in SLOW else self.n_rounds
-        path = self._path(who, n_rounds)
+        path = self._path(who, n_rounds, n_turns)
         if not self._again and path.exists() and time.localtime(path.stat().st_mtime)[:3] == time.localtime()[:3]:
+            print(f"{self.data.shape}, {who}: as measured today already (--again: anew)", file=sys.stderr, flush=True)
             return [(Run(**theirs), Run(**ours)) for theirs, ours in json.loads(path.read_text())]
         needed = MEMORY.get((who, self.data.shape), 0)
         if free_memory() < needed:
@@ -330,24 +350,32 @@ class Bench:
         path.write_text(json.dumps([(asdict(theirs), asdict(ours)) for theirs, ours in turns]))
         return turns
 
-    def _path(self, who: str, n_rounds: int) -> Path:
-        name = re.sub(r"[^a-z0-9]+", "-", who.lower())
-        policy = re.sub(r"[^a-z]+", "-", _policy())
-        return self.data.cache / f"turns-{self.data.train.stem}-{name}-{self.rate}{policy}-{n_rounds}.json"
+    def _path(self, who: str, n_rounds: int, n_turns: int) -> Path:
+        what = [self.data.name, who, self.rate, _policy(), n_rounds, self.n_rounds, n_turns, _code_of_psboost()]
+        return self.data.cache / f"turns-{hashlib.sha256(repr(what).encode()).hexdigest()[:16]}.json"
+
+
+def _code_of_psboost() -> str:
+    """A digest of all its sources."""
+    sources = sorted(Path(psboost.__file__).parent.rglob("*.py"))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
 
 
 def measure(arguments, *, data: Path | None = None, again: bool = False, seconds: float = WAIT_SECONDS) -> Iterator[Figure]:
     """Figures of arguments.shapes at arguments.rates, each as soon as it is known.
 
-    arguments  shapes and rates (lists of texts), scale (of rows), rounds, repeats (of psboost's, and turns of a peer),
+    arguments  shapes and rates (lists of texts), scale (of rows), seed, rounds, repeats (of psboost's, and turns of a peer),
                cache (a folder for files)
     data       a folder with files to use in place of generated ones
     again      whether peers run that have run today
     seconds    after which a peer's training is given up; no turn begins that would likely end later
     """
+    for rate in arguments.rates:
+        with Lab(1, rate):  # who may not make one, or does not know the rate, is told before anything is made
+            pass
     settle()
     for shape in arguments.shapes:
-        files = data_of(shape, arguments.scale, Path(arguments.cache), data)
+        files = data_of(shape, arguments.scale, Path(arguments.cache), data, arguments.seed)
         for rate in arguments.rates:
             bench = Bench(files, rate, arguments.rounds, again=again, seconds=seconds)
             scale = "" if arguments.scale == 1 else f", {arguments.scale:g} of the rows"
@@ -371,7 +399,7 @@ def figures(bench: Bench, n_repeats: int, where: str) -> Iterator[Figure]:
     yield replace(
         blank, measure="bytes", who=EIGHT_BITS.who, value=eight.bytes_per_tree / MB, unit="MB a tree",
         ratio=ours[0].bytes_per_tree / eight.bytes_per_tree, asked=ASKED_BITS, auc=eight.auc[str(n_rounds)],
-        note=f"{where}; ratio: of the default's bytes; AUC after {n_rounds} trees",
+        note=f"{where}; ratio: of the default's bytes",
     )  # fmt: skip
     yield from figures_apart(blank, bench.of_psboost(APART), where)
     for who in PEERS:
@@ -392,24 +420,24 @@ def figures(bench: Bench, n_repeats: int, where: str) -> Iterator[Figure]:
 
 def figures_of(blank: Figure, runs: list[Run], where: str, ours: list[Run] | None = None, asked=None) -> Iterator[Figure]:
     """bytes, wall and raw wall of some equal runs; with `ours`, beside psboost's of the same moments."""
-    n_trees = len(runs[0].clock)
+    n_trees, asked_of_wall = len(runs[0].clock), None if ours is None else ASKED_WALL
     quantities = [
-        ("bytes", "MB a tree", lambda run: run.bytes_per_tree / MB, FEW, asked),
-        ("wall", "s a tree", lambda run: run.seconds_per_tree, FEW, ASKED_WALL if ours else None),
-        ("raw wall", "s", lambda run: run.seconds_to(MANY), n_trees, None),
+        ("bytes", "MB a tree", lambda run: run.bytes_per_tree / MB, asked),
+        ("wall", "s a tree", lambda run: run.seconds_per_tree, asked_of_wall),
+        ("raw wall", "s", lambda run: run.seconds_to(MANY), asked_of_wall),
     ]
-    for measured, unit, quantity, auc_after, asked_of_it in quantities:
+    quality = runs[0].auc[str(n_trees)]
+    for measured, unit, quantity, asked_of_it in quantities:
         values = [quantity(run) for run in runs]
         compared = {}
         if ours is not None:
             beside = [quantity(run if measured == "raw wall" else run.first(n_trees)) for run in ours]
-            compared = compare(beside, values)
-        note = f"{where}; of {n_trees} trees; AUC after {auc_after}"
+            compared = compare(beside, values) | {"auc_gap": ours[0].auc[str(n_trees)] - quality}
+        note = f"{where}; of {n_trees} trees"
         if measured == "raw wall" and n_trees < MANY:
             note += f"; then {MANY - n_trees} x the median tree"
         figure = replace(
-            blank, measure=measured, value=statistics.median(values), unit=unit, asked=asked_of_it,
-            auc=runs[0].auc[str(auc_after)], note=note,
+            blank, measure=measured, value=statistics.median(values), unit=unit, asked=asked_of_it, auc=quality, note=note
         )  # fmt: skip
         yield replace(figure, **compared)
 
@@ -429,17 +457,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=3, help="of psboost, and of each peer that is quick enough")
     parser.add_argument("--rate", default="1gbit", help="of every link: 1gbit, 100mbit, unlimited; several with commas")
+    parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--cache", type=Path, default=CACHE, help="a folder for files")
     parser.add_argument("--data", type=Path, help="a folder with SHAPE-small-train.npz and SHAPE-small-test.npz")
     parser.add_argument("--again", action="store_true", help="run peers that have run today again")
     parser.add_argument("--seconds", type=float, default=WAIT_SECONDS, help="that a peer has for a training, or for several")
     parser.add_argument("--real-time", action="store_true", help="schedule all processes, the peers' too, as SCHED_RR does")
-    parser.add_argument("--out", type=Path, default=PATH, help="the table of results")
+    parser.add_argument("--out", type=Path, help="the table; results.csv here, if data and rounds are the usual ones")
     arguments = parser.parse_args()
+    if arguments.out is None:
+        arguments.out = results.path_of(parser, arguments, ("scale", "seed", "data", "rounds"))
     arguments.shapes, arguments.rates = arguments.shapes.split(","), arguments.rate.split(",")
+    if unknown := set(arguments.shapes) - set(SHAPES):
+        parser.error(f"--shapes: unknown: {', '.join(sorted(unknown))}")
+    peers.need("xgboost", "lightgbm")
     print(f"{machine()}, {versions()}; {arguments.rounds} rounds, {arguments.repeats} repeats\n\n{TABLE_HEADER}", flush=True)
     try:
         run(arguments)
+    except LabError as error:
+        sys.exit(f"wire.py: {error}")
     except KeyboardInterrupt as interrupt:  # the lab is gone by now
         sys.exit(exit_code(interrupt))
 

@@ -49,14 +49,30 @@ start,,psboost,1,1,s,,,,import psboost,3,2026-01-03,elsewhere
 """
 
 
+def _run(code: str) -> str:
+    """What some code prints that imports the modules of experiments/speed."""
+    code = f"import sys; from pathlib import Path; sys.path.insert(0, {str(ROOT / 'speed')!r}); {code}"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT.parent).stdout
+
+
 def test_table_at_a_glance_has_the_peer_that_comes_closest(tmp_path):
     (tmp_path / "results.csv").write_text(ROWS)
-    code = (
-        f"import sys; from pathlib import Path; sys.path.insert(0, {str(ROOT / 'speed')!r}); import readme, results; "
-        f"print(readme.glance(results.load(Path({str(tmp_path / 'results.csv')!r}))))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT.parent)
-    lines = done.stdout.splitlines()
+    code = f"import readme, results; print(readme.glance(results.load(Path({str(tmp_path / 'results.csv')!r}))))"
+    lines = _run(code).splitlines()
     assert any(line.startswith("Measured 2026-01-01 to 2026-01-02 on here and on there (figures with *).") for line in lines)
     cells = [line.split("|")[2].strip() for line in lines if line.startswith("|")]
     assert cells[0] == "url" and [cell for cell in cells[2:] if cell] == ["60 / 55*", "over 9.9", "800", "2"]
+
+
+def test_parts_for_hosts_hold_all_and_as_much(tmp_path):
+    code = (
+        f"import wire; data = wire.data_of('rcv1', 0.01, Path({str(tmp_path)!r})); "
+        "paths = [data.train, *data.parts('row'), *data.parts('column')]; "
+        "print(*(n for X, _ in map(wire.load, paths) for n in (*X.shape, X.nnz)))"
+    )
+    (rows, columns, stored), *of_parts = zip(*3 * [map(int, _run(code).split())], strict=True)
+    by_row, by_column = of_parts[:4], of_parts[4:]
+    assert all(part[:2] == (rows // 4, columns) for part in by_row) and sum(n for *_, n in by_row) == stored
+    assert all(n == rows for n, _, _ in by_column) and sum(n for _, n, _ in by_column) == columns
+    assert sum(n for *_, n in by_column) == stored
+    assert all(abs(n - stored / 4) < 0.02 * stored for *_, n in by_column)
