@@ -44,7 +44,11 @@ def make_problem(rng):
     n_rows, n_features = int(rng.choice([50, 500, 3_000, 20_000])), int(rng.choice([3, 30, 300, 5_000, 100_000]))
     n_stored = int(min(n_features, rng.choice([2, 15, 60, 150]), _MOST_VALUES // n_rows))
     X = make_data(rng, kind, n_rows, n_features, n_stored)
+    if rng.random() < 0.5:  # as data often are: by time, or by what they are about
+        by = X[:, int(rng.integers(min(n_features, 3)))].toarray()[:, 0]
+        X = X[np.argsort(by, kind="stable")]
     weights = rng.normal(size=n_features) * (rng.random(n_features) < 0.3)
+    weights[:3] *= rng.choice([1, 10])
     score = np.nan_to_num(X.data)
     score = sparse.csr_matrix((score, X.indices, X.indptr), X.shape) @ weights + rng.normal(size=n_rows)
     is_binary = rng.random() < 0.7

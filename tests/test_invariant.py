@@ -127,6 +127,23 @@ def test_places(case, tmp_path, monkeypatch):
         assert forest.report["evaluation"] == first.report["evaluation"], where
 
 
+@pytest.mark.parametrize("bits", [16, 32])
+@pytest.mark.parametrize("dense", [False, True])
+def test_rows_in_the_order_of_a_feature(dense, bits, tmp_path, monkeypatch):
+    """All of a row shard's rows go to the same child, whose histogram is built."""
+    hold_sparse(monkeypatch, dense)
+    rng, n_rows = np.random.default_rng(0), 1200
+    X = (rng.random((n_rows, 31)) < 0.1).astype(np.float32)
+    X[:, 0] = np.arange(n_rows) < 0.45 * n_rows
+    y = (2 * X[:, 0] + X[:, 1] + rng.normal(size=n_rows) > 1).astype(float)
+    arguments = {"params": {"max_depth": 4, "grad_bits": bits}, "y": y, "num_boost_round": 3}
+    arguments["X"] = X if dense else sparse.csr_matrix(X)
+    expected = saved(psboost.train(**arguments, transport="memory"), tmp_path)
+    places = [place((r, c), 2, threads, "memory", "packed") for r in (2, 3, 5) for c in (1, 2) for threads in (1, 3)]
+    for where in places + RINGS:
+        assert saved(psboost.train(**arguments, **where), tmp_path) == expected, where
+
+
 @pytest.mark.parametrize("max_depth", [12, 0])
 @pytest.mark.parametrize("dense", [False, True])
 def test_deep_trees(max_depth, dense, tmp_path, monkeypatch):

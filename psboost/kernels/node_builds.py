@@ -27,7 +27,7 @@ _POSTINGS = int64, IN[int64], IN[int32], TILINGS  # stride, postings, tilings: b
 _BLOCK = (*_POSTINGS, IN[int32])  # and bin_offsets
 _SOME = 512  # rows
 _FAR_AHEAD = uint64(128)  # so many rows ahead gradients are asked for: of few of many rows, in 0.6 of the time
-_A_ROW = 3  # so many rows of bins are gone through, by tiles, in the time that it takes
+_A_ROW = 3  # to go on to a row takes as long as so many of its values take by tiles
 _SLOTS_PER_LINE = 8  # in a cache line
 _NEAR_BINS, _FEW_BINS = 1 << 16, 1 << 20  # so many slots, the hot ones side by side, are quick to add to
 _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
@@ -173,8 +173,8 @@ def build_node(indptr, row_bins, stride, posting_offsets, posting_rows, tilings,
     pairs = needs_pairs(sums[SIZE], sums[HESS])
     by_bins = prefers_bins(n_own, n_rows, n_stored, n_bins, stride)
     n_fit = rows_that_fit(sums[MOST_GRAD], sums[MOST_HESS])
-    if by_bins and n_own == n_rows:  # the root: `rows` are all of them
-        build_by_tiles(posting_offsets, posting_rows, tilings, packed, pairs, acc)
+    if by_bins and n_own == n_rows and len(span) == 2:  # all of the block's rows, in order, as a root's are
+        build_by_tiles(posting_offsets, posting_rows, tilings, packed[span[0] : span[1]], pairs, acc)
     elif by_bins:
         for c in range(0, len(span), 2):
             for k in range(uint64(span[c]), uint64(span[c + 1])):
