@@ -129,7 +129,7 @@ def _parser() -> argparse.ArgumentParser:
 
     predict = command("predict", "Predict with a model: locally, or block-distributed with --grid.", _predict)
     predict.add_argument("model", metavar="MODEL.json", help="a model that psboost or XGBoost saved as JSON")
-    predict.add_argument("data", metavar="DATA", help="svmlight (also .gz, .bz2) or .npz; labels are ignored")
+    predict.add_argument("data", metavar="DATA", help="svmlight (also .gz, .bz2) or .npz; its labels do not matter")
     predict.add_argument("--out", metavar="FILE", required=True, help="where predictions go, one a line; - for stdout")
     predict.add_argument("--output-margin", action="store_true", help="margins before the link, not probabilities")
     predict.add_argument("--index-base", type=int, choices=(0, 1), default=1, help="number of the first feature (1)")
@@ -247,7 +247,7 @@ def _train(args: argparse.Namespace) -> None:
 
 def _mapper_path(model: Path) -> Path | None:
     """Beside the model; nowhere, if that goes to a pipe or a device."""
-    if not is_replaced(model) and not model.is_dir():
+    if not is_replaced(model):
         return None
     return model.with_name(model.name.removesuffix(".json") + ".bins.npz")
 

@@ -184,7 +184,11 @@ def config_from_args(args: argparse.Namespace, environ: Mapping[str, str]) -> Tr
     """load_config for a namespace that add_flags filled; other attributes of it are left alone."""
     names = {name for cls in _CLASSES for name in settings_of(cls)}
     flags = {name: value for name, value in vars(args).items() if name in names}
-    return load_config(flags, environ, args.config or environ.get("PSBOOST_CONFIG") or None)
+    path = environ.get("PSBOOST_CONFIG") if args.config is None else args.config
+    if path is not None and not path.strip():
+        place = "PSBOOST_CONFIG in the environment" if args.config is None else "--config"
+        raise ParameterError(f"{place} must be {File.expects}, not {path!r}")
+    return load_config(flags, environ, path)
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

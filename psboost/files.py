@@ -65,6 +65,8 @@ def _check_writable(path: str | os.PathLike[str]) -> None:
     """ParameterError before any work if `path` could not be written after it."""
     path = Path(path)
     folder = path.parent
+    if str(path) == "-":
+        raise ParameterError("-: name a file, as this does not go to stdout")
     if path.is_dir():
         raise ParameterError(f"{path} is a directory: name a file to write to")
     if not folder.is_dir():

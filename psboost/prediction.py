@@ -12,7 +12,7 @@ from psboost.cluster.inputs import as_file
 from psboost.cluster.launch import predict_in_processes
 from psboost.cluster.local import IN_PROCESS, predict_in_process
 from psboost.config import check_setting
-from psboost.data.source import open_source
+from psboost.data.source import PREDICTION, open_source
 from psboost.errors import ParameterError
 from psboost.kernels.prepare import prepare
 from psboost.roles.job import Grid
@@ -50,7 +50,8 @@ def predict_with_report(
         raise ParameterError("transport 'virtual' is for training: predict by inproc, memory, ipc or tcp")
     shards = Grid(*check_setting("grid", grid), check_setting("servers", servers))
     rule = forest.zero_as_missing
-    source = open_source(X, index_base=index_base, zero_as_missing=rule)
+    how = {"index_base": index_base, "zero_as_missing": rule, "purpose": PREDICTION}
+    source = open_source(X, **how)
     forest.check_columns(source)
     prepare("predict", "send")
     if transport in IN_PROCESS:
@@ -59,6 +60,6 @@ def predict_with_report(
         with TemporaryDirectory(prefix="psboost-") as folder:
             model = str(Path(folder) / "model.json")
             forest.save_model(model)
-            data = as_file(folder, "rows", X, None, None, index_base=index_base, zero_as_missing=rule)
+            data = as_file(folder, "rows", X, None, None, **how)
             margins, costs = predict_in_processes(shards, data, model, transport=transport)
     return margins if output_margin else forest.link(margins), sums(costs)

@@ -127,7 +127,7 @@ class File:
         return self.check(text)
 
     def check(self, value: Any) -> Path:
-        if not isinstance(value, str | os.PathLike) or not str(value).strip():
+        if not isinstance(value, str | os.PathLike) or not str(value).strip() or str(value).endswith("/"):
             raise ValueError
         return Path(value)
 

@@ -19,7 +19,7 @@ from psboost.config import Parameters, TrainConfig, check_setting, checked_clust
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.matrix import MATRIX
-from psboost.data.source import PATHS, Source, check_as_wide, open_source
+from psboost.data.source import EVALUATION, PATHS, Source, check_as_wide, open_source
 from psboost.errors import DataError, ParameterError
 from psboost.kernels.prepare import ANY, prepare
 from psboost.lab.hosts import Cluster
@@ -117,7 +117,7 @@ def train(
     source = open_source(X, y, weights=sample_weight, zero_as_missing=job.zero_as_missing, **how)
     how["zero_as_missing"] = source.zero_as_missing
     _check_bins_fit(bin_mapper, source)
-    eval_sources = _open_evals(names, [partial(open_source, *pair, **how) for pair in eval_data], source)
+    eval_sources = _open_evals(names, [partial(open_source, *pair, **how, purpose=EVALUATION) for pair in eval_data], source)
     job = replace(job, zero_as_missing=source.zero_as_missing, data_name=source.name)
     prepare_kernels(transport, mode, grid)  # once nothing is wrong with what was given
 
@@ -127,6 +127,7 @@ def train(
     def in_processes(**shared):
         with TemporaryDirectory(prefix="psboost-") as folder:
             data = as_file(folder, "train", X, y, sample_weight, **how)
+            how["purpose"] = EVALUATION
             eval_files = tuple(as_file(folder, f"eval{i}", *pair, None, **how) for i, pair in enumerate(eval_data))
             return train_in_processes(job, data, eval_files, **shared)
 
@@ -146,7 +147,7 @@ def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None 
     how = {"index_base": config.index_base, "n_features": config.n_features, "zero_as_missing": rule}
     labels = None if config.labels is None else str(config.labels.resolve())
     data = DataInput(str(config.data.resolve()), labels, **how)
-    eval_data = tuple(DataInput(str(path.resolve()), **how) for _, path in config.evals)
+    eval_data = tuple(DataInput(str(path.resolve()), **how, purpose=EVALUATION) for _, path in config.evals)
     source = data.open()
     _check_bins_fit(given, source)
     eval_sources = _open_evals(tuple(name for name, _ in config.evals), [one.open for one in eval_data], source)

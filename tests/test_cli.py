@@ -47,6 +47,10 @@ def check_refused(tmp_path, capsys, code, said, before):
         (["train.svm", "--model", "missing/m.json"], "there is no folder missing"),
         (["train.svm", "--report", "missing/r.json"], "there is no folder missing"),
         (["train.svm", "--model", "folder"], "folder is a directory"),
+        (["train.svm", "--model", "."], ". is a directory"),
+        (["train.svm", "--model", "nowhere/"], "--model must be the path of a file, not 'nowhere/'"),
+        (["train.svm", "--report", "-"], "-: name a file"),
+        (["train.svm", "--config", ""], "--config must be the path of a file, not ''"),
         (["train.svm", "--grid", "0x2"], "--grid must be ROWSxFEATURES"),
         (["train.svm", "--servers", "0"], "--servers must be a whole number from 1"),
         (["train.svm", "--transport", "pigeon"], "--transport must be one of tcp"),
@@ -58,6 +62,8 @@ def check_refused(tmp_path, capsys, code, said, before):
         (["one-class.svm"], "class"),
         (["malformed.svm"], "malformed.svm:2:"),
         (["zipped.svm"], ": this is a gzip file: give it a name that ends with .gz"),
+        (["archive.svm"], ": this is a zip archive, as .npz files are: give it a name that ends with .npz"),
+        (["train.svm", "--eval", "x=weights.npz"], "weights.npz: 'weights' in it would not be read: metrics have no"),
         (["train.svm", "--model", "./train.svm"], "train.svm would take the place of train.svm"),
         (["train.svm", "--model", "m.json", "--report", "m.json"], "m.json would take the place of m.json"),
         (["train.svm", "--eval", "x=empty.svm", "--report", "empty.svm"], "empty.svm would take the place of empty.svm"),
@@ -73,6 +79,10 @@ def test_bad_input_is_refused(tmp_path, capsys, arguments, said):
     (tmp_path / "one-class.svm").write_text("1 1:1\n1 2:1\n")
     (tmp_path / "malformed.svm").write_text("1 1:1\n0 x:1\n")
     (tmp_path / "zipped.svm").write_bytes(gzip.compress(b"1 1:1\n0 2:1\n"))
+    held = {"indptr": [0, 1, 2], "indices": [0, 1], "data": [1.0, 1.0], "shape": [2, 2], "y": [1, 0], "weights": [1, 2]}
+    for name in ("archive.svm", "weights.npz"):
+        with open(tmp_path / name, "wb") as file:
+            np.savez(file, **held)
     before = {path.name for path in tmp_path.rglob("*")}
     model = [] if "--model" in arguments else ["--model", "m.json"]
     check_refused(tmp_path, capsys, train(*arguments, "--quiet", *model), said, before)

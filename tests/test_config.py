@@ -399,6 +399,8 @@ def test_flags_reach_the_run(tmp_path):
 def test_the_configuration_may_come_from_the_environment(tmp_path):
     path = toml(tmp_path, "data = 'a.svm'\nmodel = 'm.json'\nseed = 5")
     assert config_from_args(parser().parse_args([]), {"PSBOOST_CONFIG": str(path)}).seed == 5
+    with pytest.raises(ParameterError, match="PSBOOST_CONFIG in the environment must be the path of a file"):
+        config_from_args(parser().parse_args([]), {"PSBOOST_CONFIG": ""})
 
 
 def test_help_shows_every_setting_and_its_default():

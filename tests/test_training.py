@@ -464,11 +464,15 @@ def test_a_data_frame_brings_its_columns_names(tmp_path):
         (None, None), ([*"abcdefgg"], None), (range(8), None), ([*range(1, 9)], [*"12345678"]),
         (["a", *range(7)], [*"a0123456"]),
         (pandas.MultiIndex.from_product([[*"ab"], [1, 2, 3, 4]]), [f"{a} {n}" for a in "ab" for n in range(1, 5)]),
+        (pandas.date_range("2020-01-01", periods=8), [f"2020-01-0{day} 00:00:00" for day in range(1, 9)]),
+        ([*"äöü中😀", "ß", "e", "f"], [*"äöü中😀", "ß", "e", "f"]),
     ):  # fmt: skip
         held = pandas.DataFrame(X, columns=columns)
         assert train(held, y).feature_names == (None if names is None else tuple(names))
         if names is not None:
             assert xgboost.DMatrix(held).feature_names == names
+            train(held, y).save_model(tmp_path / "m.json")
+            assert xgboost.Booster(model_file=tmp_path / "m.json").feature_names == names
     assert forest.report["evaluation"] == train(X, y, evals=[(X, y, "e")]).report["evaluation"]
     forest.save_model(tmp_path / "m.json")
     for held in (forest, psboost.load_model(tmp_path / "m.json")):
@@ -742,8 +746,8 @@ Y6 = np.array([0, 1, 0, 1, 0, 1])
         ({"y": Y6[:5]}, DataError, "labels has 5 entries, X has 6 rows"),
         ({"y": None}, DataError, "X has no labels"),
         ({"X": np.empty((0, 2)), "y": []}, DataError, "X has no rows"),
-        ({"X": np.where(X6 == 7, np.inf, X6)}, DataError, "infinite value in row 3, column 1"),
-        ({"X": np.where(X6 == 7, 1e39, X6)}, DataError, "infinite value in row 3, column 1"),
+        ({"X": np.where(X6 == 7, np.inf, X6)}, DataError, "the value in row 3, column 1 is infinite"),
+        ({"X": np.where(X6 == 7, 1e39, X6)}, DataError, "the value in row 3, column 1 is infinite"),
         ({"X": np.arange(6.0)}, DataError, "X has 1 dimensions"),
         ({"X": {"a": 1}}, DataError, "X is a dict: give a matrix"),
         ({"y": np.ma.array(Y6, mask=Y6)}, DataError, "labels are a masked array"),

@@ -6,7 +6,9 @@ grid.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from psboost.kernels.packed_rows import hess_mask
 
 _SUM_BITS = 62
 _LEAF_BITS = WHOLE_BITS - 1
+_FURTHEST = 1000  # exponent of a label: a float32 has none so far from 0
 _UNREACHABLE = 2.0**_SUM_BITS  # more than any sum; as large as int64 can hold with ease
 
 
@@ -45,19 +48,40 @@ class Steps:
 
 _EXACT_BITS = 16  # a row's exact grad and hess have no more, with any grad_bits: they fit the narrowest packed row
 _FEW_ROWS = 1 << 14
-_MOST_UNEVEN = float(1 << 13)  # times the least weight above 0, the greatest is, with 16 bits
+_MOST_UNEVEN = float(1 << 13)  # times the least weight above 0, the greatest is, with 16 bits; or times the usual label
 
 
 def bits_for(grad_bits: int | None, n_rows: int, unevenness: float) -> int:
     """Bits of a row's grad and hess: as asked, or by default 16; and 32 below 16,384 rows, or where the greatest weight is
-    more than 8,192 times the least one above 0 (`unevenness`).
+    more than 8,192 times the least one above 0, or of an unbounded loss the greatest label so many times the usual one
+    (`unevenness`).
 
-    So few rows have small histograms anyhow, and near ties among their splits, which rounding to 16 bits would decide. And a
-    hess is a step at least: with 16 bits, small weights beside such large ones would come to more than they are.
+    So few rows have small histograms anyhow, and near ties among their splits, which rounding to 16 bits would decide. A
+    hess is a step at least: with 16 bits, small weights beside such large ones would come to more than they are. And beside
+    a label that is an outlier, usual rows' grads would be rounded to steps as long as they are.
     """
     if grad_bits is not None:
         return grad_bits
     return 32 if n_rows < _FEW_ROWS or unevenness > _MOST_UNEVEN else 16
+
+
+def sizes_of(labels: np.ndarray) -> np.ndarray:
+    """int64 (n, 2): an exponent of 2, and how many labels are less than that power, but not than the one before. Those of 0
+    are in none."""
+    exponents = np.frexp(np.abs(labels[labels != 0]))[1]
+    first = exponents.min(initial=0)
+    counts = np.bincount(exponents - first)
+    present = np.flatnonzero(counts)
+    return np.stack([first + present, counts[present]], axis=1).astype(np.int64)
+
+
+def usual_size(sizes: Iterable[np.ndarray], n_rows: int) -> float:
+    """The mean of n_rows labels' absolute values, or up to twice as much, the same however they are shared out. sizes: as
+    sizes_of has them."""
+    whole = Fraction(0)
+    for exponent, count in (pair for of_some in sizes for pair in of_some.tolist()):
+        whole += count * Fraction(2) ** min(max(exponent, -_FURTHEST), _FURTHEST)
+    return float(whole / n_rows)
 
 
 def steps_for(bounds: Bounds, grad_bits: int, n_rows: int) -> Steps:

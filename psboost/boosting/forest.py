@@ -18,7 +18,7 @@ from psboost.boosting.scorer import Scorer
 from psboost.cores import n_cores
 from psboost.data import zeros
 from psboost.data.matrix import DenseSource
-from psboost.data.source import PATHS, Source, open_source
+from psboost.data.source import PATHS, PREDICTION, Source, open_source
 from psboost.errors import ModelError, ParameterError
 from psboost.files import replaced
 from psboost.kernels import links
@@ -203,7 +203,7 @@ class Forest:
             raise ModelError(f"{path}: the model cannot be written: {error.strerror}") from error
 
     def _predict_margins(self, X, index_base, n_threads) -> np.ndarray:
-        source = open_source(X, index_base=index_base, zero_as_missing=self.zero_as_missing)
+        source = open_source(X, index_base=index_base, zero_as_missing=self.zero_as_missing, purpose=PREDICTION)
         self.check_columns(source)
         prepare("predict")
         if isinstance(X, PATHS):

@@ -44,6 +44,9 @@ def dumps(forest: Forest) -> str:
     for key, value in attributes.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise ModelError(f"attribute {key!r} is {value!r}: keys and values must be text")
+    for text in (*attributes, *attributes.values(), *(forest.feature_names or ())):
+        if any("\ud800" <= letter <= "\udfff" for letter in text):
+            raise ModelError(f"{text!r:.100} has a letter that no file's text can have: name columns otherwise")
     width, names, numbers = forest.n_features, list(forest.feature_names or ()), None
     if width > MAX_NUMBERED:
         inner = [tree.feature[tree.left >= 0] for tree in forest.trees]
@@ -74,7 +77,7 @@ def dumps(forest: Forest) -> str:
         },
         "objective": objective,
     }
-    text = json.dumps({"learner": learner, "version": VERSION}, separators=(",", ":"), ensure_ascii=True)
+    text = json.dumps({"learner": learner, "version": VERSION}, separators=(",", ":"), ensure_ascii=False)
     # The trees go in as ready text: json.dumps would write a float32 in a float64's digits. No other place
     # looks like this one: quotation marks within a text are escaped.
     before, here, after = text.partition('"trees":[')

@@ -9,7 +9,7 @@ import scipy
 from psboost.data import zeros
 from psboost.data.matrix import as_csr, as_matrix
 from psboost.data.npz import WAS_DENSE
-from psboost.data.source import PATHS, Source, open_source
+from psboost.data.source import PATHS, TRAINING, Source, open_source
 from psboost.errors import DataError
 
 
@@ -17,7 +17,8 @@ from psboost.errors import DataError
 class DataInput:
     """A data set as a file, and how to read it; `to_dict` and `from_dict` carry it to other processes.
 
-    labels, weights: the paths of those for .npz data that holds none: .npy, or text with one number a line.
+    labels, weights: the paths of those for .npz data that holds none: .npy, or text with one number a line. purpose: as
+    open_source takes it.
     """
 
     path: str
@@ -26,12 +27,13 @@ class DataInput:
     index_base: int = 1
     n_features: int | None = None
     zero_as_missing: zeros.Rule | None = None
+    purpose: str = TRAINING
 
     def open(self) -> Source:
         labels, weights = (None if path is None else _read_numbers(path) for path in (self.labels, self.weights))
         return open_source(
             self.path, labels, weights=weights, index_base=self.index_base, n_features=self.n_features,
-            zero_as_missing=self.zero_as_missing,
+            zero_as_missing=self.zero_as_missing, purpose=self.purpose,
         )  # fmt: skip
 
     def to_dict(self) -> dict:

@@ -50,6 +50,7 @@ class CutPoints:
         cuts = np.full(offsets[-1], FLOAT32_MAX, np.float32)
         cuts[inner] = inner_cuts
         require(values_ascend(offsets, cuts), "cut points that do not ascend")
+        require(has_missing.max(initial=0) <= 1 and not has_missing[n_cuts == 0].any(), "missing flags that do not fit")
         return CutPoints(offsets, cuts, has_missing)
 
     def part(self, begin: int, end: int) -> "CutPoints":

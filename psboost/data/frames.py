@@ -40,6 +40,6 @@ def _holds_numbers(column) -> bool:
 def names_of(data) -> tuple[str, ...] | None:
     """The columns' names, as XGBoost spells them, of a data frame that did not just number them."""
     columns = getattr(data, "columns", ())
-    if hasattr(columns, "step") or not all(isinstance(name, str | int | float | tuple) for name in columns):
+    if hasattr(columns, "step") or not (is_frame(data) or all(isinstance(name, str) for name in columns)):
         return None  # pandas.RangeIndex, and what is no data frame
     return tuple(" ".join(map(str, name)) if isinstance(name, tuple) else str(name) for name in columns) or None

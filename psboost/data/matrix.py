@@ -55,8 +55,8 @@ class _RowSource(Source):
         if wrong >= 0:
             row = begin + int(np.searchsorted(indptr, wrong, side="right")) - 1
             raise DataError(
-                f"{self.name}: infinite value in row {row}, column {columns[wrong]}: values must be below "
-                f"3.4028235e38; use NaN for a missing one"
+                f"{self.name}: the value in row {row}, column {columns[wrong]} is infinite or too large: values must be "
+                f"below 3.4028235e38; use NaN for a missing one"
             )
         return Cells(indptr, columns, values, *self._rows_of(begin, end), self.width, bytes_read)
 

@@ -9,7 +9,7 @@ import numpy as np
 import scipy  # scipy.sparse is imported where it is first named: it takes a quarter of a second
 
 from psboost.data.matrix import CsrSource, as_csr
-from psboost.data.source import Source
+from psboost.data.source import EVALUATION, PREDICTION, TRAINING, Source
 from psboost.errors import DataError
 
 WAS_DENSE = "was_dense"  # in a file of ours: it holds what was a dense matrix, and is split as that would be
@@ -21,7 +21,7 @@ UNREADABLE = (
 )  # fmt: skip
 
 
-def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:
+def open_npz(name: str, labels, weights, n_features, zero_as_missing, purpose: str = TRAINING) -> Source:
     """The source for a sparse matrix in an .npz file; see open_source.
 
     Of a CSR matrix, members that are not compressed are mapped, so that a span reads its own bytes only; all
@@ -30,7 +30,9 @@ def open_npz(name: str, labels, weights, n_features, zero_as_missing) -> Source:
     try:
         members = _Members(name)
         given = {"labels": labels, "weights": weights}
-        for key, what in (("y", "labels"), ("weights", "weights")):
+        for key, what in () if purpose == PREDICTION else (("y", "labels"), ("weights", "weights")):
+            if what == "weights" and purpose == EVALUATION and (unread := members.keys & {key, *_MISNAMED[key]}):
+                raise DataError(f"{name}: {min(unread)!r} in it would not be read: metrics have no weights, leave them out")
             if key in members.keys:
                 if given[what] is not None:
                     raise DataError(f"{name}: {what} were given, but it has its own ({key!r}): leave one out")

@@ -27,6 +27,7 @@ from psboost.settings import MAX_FEATURES
 MOST_PARTS = 8  # that are read side by side: each takes the memory of a table of columns
 
 PATHS = str, os.PathLike
+TRAINING, EVALUATION, PREDICTION = "training", "evaluation", "prediction"  # what rows are for
 _OF_OTHERS = {".npy", ".parquet", ".feather", ".xz", ".zst", ".zip"}  # no svmlight text has a name that ends so
 
 SideBySide = Callable[..., Iterable]  # a `map`, which may take several items at a time
@@ -257,6 +258,7 @@ def open_source(
     index_base: int = 1,
     n_features: int | None = None,
     zero_as_missing: zeros.Rule | None = None,
+    purpose: str = TRAINING,
 ) -> Source:
     """The source for a matrix, or for the file at a path. Raises DataError, ParameterError.
 
@@ -268,6 +270,8 @@ def open_source(
     n_features       the declared width; by default the matrix's own, or what turns up in the text
     zero_as_missing  the rule for zeros (zeros.py); by default False for dense matrices, and for sparse ones and
                      files None, to be decided by what is stored (Source.with_rule)
+    purpose          what the rows are for. An .npz with weights is refused for EVALUATION, where nobody would read them;
+                     for PREDICTION, what it has beside the matrix is left where it is
     """
     from psboost.data.matrix import open_matrix
     from psboost.data.npz import open_npz
@@ -283,7 +287,7 @@ def open_source(
     path, name = Path(data), os.fspath(data)
     check_data_file(data)
     if path.suffix == ".npz":
-        return open_npz(name, labels, weights, n_features, zero_as_missing)
+        return open_npz(name, labels, weights, n_features, zero_as_missing, purpose)
     for what, given in (("labels", labels), ("weights", weights)):
         if given is not None:
             raise DataError(

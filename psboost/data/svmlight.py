@@ -29,7 +29,7 @@ from psboost.settings import MAX_FEATURES
 CHUNK_BYTES = 8 << 20
 TAIL_BYTES = 1 << 14  # what is read at a time of a span's last line
 SHOWN = 40  # characters of a bad token that a message shows
-_GZIP = b"\x1f\x8b"  # its first bytes
+_GZIP, _ZIP = b"\x1f\x8b", b"PK\x03\x04"  # their first bytes
 
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _TOKEN = re.compile(rb"[^ \t\r\n\x0b\x0c#]*")
@@ -39,7 +39,8 @@ _COMPLAINTS = {
     kernels.INFINITE_LABEL: "the label {token} is infinite: labels must be finite",
     kernels.BAD_PAIR: "{token} is not index:value: write for example 17:0.5",
     kernels.BAD_VALUE: "{token} is not a number: write values like 1, -0.5, 3e-2 or nan",
-    kernels.INFINITE_VALUE: "infinite value {token}: values must be below 3.4028235e38; write nan if missing",
+    kernels.INFINITE_VALUE: "the value {token} is infinite or too large: values must be below 3.4028235e38; write nan if "
+    "missing",
     kernels.HUGE_INDEX: "the index of {token} is beyond 2^63 - 1: hash indices to 63 bits",
     kernels.LOW_INDEX: "index {index} is below index_base={base}: files that count from 0 need it to be 0 (--index-base 0)",
     kernels.WIDE_INDEX: "index {index} is beyond the declared n_features={width}: declare more",
@@ -223,6 +224,8 @@ class SvmlightSource(Source):
         whole_line = text[line_begin : text.index(b"\n", wrong)].partition(b"#")[0]
         if not self._packed and self._begins_with(_GZIP):
             complaint = "this is a gzip file: give it a name that ends with .gz"
+        elif not self._packed and self._begins_with(_ZIP):
+            complaint = "this is a zip archive, as .npz files are: give it a name that ends with .npz, if it is one"
         elif code in (kernels.BAD_LABEL, kernels.BAD_PAIR) and b"|" in whole_line:
             complaint = "this looks like Vowpal Wabbit's format (it has a |): convert it to svmlight"
         elif code == kernels.BAD_LABEL and b"," in token:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from psboost.boosting.fixed_point import bits_for, greatest_sum, least_rows
+from psboost.boosting.fixed_point import bits_for, greatest_sum, least_rows, usual_size
 from psboost.boosting.losses import FLOAT_MAX
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
@@ -41,6 +41,7 @@ class Stock:
     max_weight: float
     min_weight: float
     max_label: float
+    usual_label: float  # of an unbounded loss, else 0
     n_features: int
     ids: np.ndarray
     counts: np.ndarray
@@ -53,7 +54,8 @@ class Stock:
 
     def grad_bits(self, job: Job) -> int:
         """Bits of a row's grad and hess."""
-        return bits_for(job.parameters.grad_bits, self.n_rows, self.max_weight / self.min_weight)
+        of_labels = self.max_label / self.usual_label if self.usual_label > 0 else 0.0
+        return bits_for(job.parameters.grad_bits, self.n_rows, max(self.max_weight / self.min_weight, of_labels))
 
     @staticmethod
     def of(described: list[DescribeRows], job: Job) -> "Stock":
@@ -62,6 +64,7 @@ class Stock:
         by_shard = [described[r * job.n_feature_shards :][: job.n_feature_shards] for r in range(job.n_row_shards)]
         n_sets, (ids, counts) = len(job.eval_names), _sum_counts(described)
         borders = Bundles.join(next(iter(m.borders), None) for m in described)
+        label_sizes = [sizes for m in described for sizes in m.label_sizes]
         stock = Stock(
             rows_of_shards=[sum(m.n_rows for m in shard) for shard in by_shard],
             values_of_shards=[sum(m.n_values for m in shard) for shard in by_shard],
@@ -69,6 +72,7 @@ class Stock:
             max_weight=max(m.max_weight for m in described),
             min_weight=min(m.min_weight for m in described),
             max_label=max(m.max_label for m in described),
+            usual_label=usual_size(label_sizes, max(1, sum(m.n_rows for m in described))),
             n_features=max(m.n_features for m in described),
             stores_zeros=any(m.stores_zeros for m in described),
             ids=ids,

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from psboost.boosting.fixed_point import RoundingKeys, Steps, hesses_of, round_gradients, rounding_key
+from psboost.boosting.fixed_point import RoundingKeys, Steps, hesses_of, round_gradients, rounding_key, sizes_of
 from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.living import LivingFeatures
@@ -122,6 +122,7 @@ class Worker(Role):
                 sizes=tuple(source.size for source in (self._source, *self._eval_sources)),
                 borders=() if counts.borders is None else (counts.borders,),
                 eval_rows=tuple(part.n_rows for part in eval_counts),
+                label_sizes=() if self._job.loss.bounded else (sizes_of(labels),),
             ),
         )
 
@@ -135,7 +136,7 @@ class Worker(Role):
 
     def _labels(self, source: Source, span: tuple[int, int], part: Held | Counts) -> np.ndarray:
         if part.labels is None:
-            raise DataError(f"{source.name} has no labels: give y (--labels FILE), or data that hold them")
+            raise DataError(f"{source.name} has no labels: give y (or --labels, of training data), or data that hold them")
         return self._job.loss.check_labels(part.labels, lambda row: source.place(span, row))
 
     def _read(self, deal: DealFeatures) -> Shard:

@@ -148,10 +148,11 @@ class DescribeRows(Message):
     Worker (r, c) counts the c-th part of row shard r, so that together the workers count every row once.
     `features` (int64, ascending user numbers) and `counts` (int64, rows that store the feature) go together, packed.
     `n_distinct` is their number. `min_weight`: the least weight above 0, infinite if there is none. `label_range`: the
-    lowest and the highest label, none without rows. `stores_zeros`: whether the training rows store a zero, counted or not.
-    `borders`: between which columns of training rows bundles end (int64 (n, 2): data.bundles), none where that is not worth
-    knowing. `eval_rows`: rows of the sender's part of each evaluation set. `sizes`: rows or bytes (data.source) of the
-    training data and of each evaluation set, all shards together: the same for all senders.
+    lowest and the highest label, none without rows. `label_sizes`: of an unbounded loss (boosting.fixed_point.sizes_of).
+    `stores_zeros`: whether the training rows store a zero, counted or not. `borders`: between which columns of training rows
+    bundles end (int64 (n, 2): data.bundles), none where that is not worth knowing. `eval_rows`: rows of the sender's part of
+    each evaluation set. `sizes`: rows or bytes (data.source) of the training data and of each evaluation set, all shards
+    together: the same for all senders.
     """
 
     n_rows: int
@@ -168,6 +169,7 @@ class DescribeRows(Message):
     sizes: tuple[int, ...]
     borders: tuple[Int64Pairs, ...] = ()
     eval_rows: tuple[int, ...] = ()
+    label_sizes: tuple[Int64Pairs, ...] = ()
 
 
 class DealFeatures(Message):

@@ -18,7 +18,9 @@ from psboost.boosting.fixed_point import (
     power_above,
     round_gradients,
     rounding_key,
+    sizes_of,
     steps_for,
+    usual_size,
 )
 from psboost.boosting.forest import base_margin
 from psboost.boosting.losses import LOSSES, Bounds
@@ -165,3 +167,13 @@ def test_bits_that_were_not_asked_for():
     few, many = bits_for(None, 16_383, 1), bits_for(None, 16_384, 1)
     assert (few, many) == (32, 16)
     assert (bits_for(None, 16_384, 8192), bits_for(None, 16_384, 8193)) == (16, 32)
+
+
+def test_bits_of_labels_with_an_outlier():
+    """The same however rows are shared out; usual labels lie between half of what is said of them and all of it."""
+    labels = np.concatenate([5 + np.random.default_rng(0).normal(size=20_000), [0, 0, -1e7, 1e-300]])
+    usual = usual_size([sizes_of(labels)], len(labels))
+    assert usual == usual_size([sizes_of(part) for part in np.array_split(labels, 7)], len(labels))
+    assert usual / 2 <= np.abs(labels).mean() <= usual
+    assert bits_for(None, len(labels), 1e7 / usual) == 32
+    assert usual_size([sizes_of(np.zeros(3))], 3) == 0 and sizes_of(np.empty(0)).shape == (0, 2)

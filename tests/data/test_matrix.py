@@ -11,7 +11,7 @@ from scipy import sparse
 from psboost.cluster.inputs import DataInput, as_file
 from psboost.data import matrix as matrix_module
 from psboost.data.columns import to_columns
-from psboost.data.source import open_source
+from psboost.data.source import EVALUATION, PREDICTION, open_source
 from psboost.errors import DataError, ParameterError
 from tests.naive import cells as naive
 
@@ -307,7 +307,7 @@ def test_infinite_values(value, kind, monkeypatch):
     monkeypatch.setattr(matrix_module, "PIECE_CELLS", 5)
     matrix = np.nan_to_num(X)
     matrix[3, 2] = value
-    with pytest.raises(DataError, match="X: infinite value in row 3, column 2"):
+    with pytest.raises(DataError, match="X: the value in row 3, column 2 is infinite"):
         whole(open_source(kind(matrix)))
     matrix[3, 2] = 3.402823e38
     assert whole(open_source(kind(matrix))).n_rows == 5
@@ -367,6 +367,11 @@ def test_wrong_npz_files(folder):
     for wrong in ("w", "weight", "sample_weight"):
         refused(f"'{wrong}' in it would not be read: name weights 'weights'", {"y": Y, wrong: Y})
     refused("'labels' in it would not be read: name labels 'y'", {"labels": Y})
+    for unread in ("weights", "sample_weight"):
+        refused(f"'{unread}' in it would not be read: metrics have no weights", {unread: Y}, purpose=EVALUATION)
+    save(folder, np.nan_to_num(X), "beside.npz", y=np.array(["no", "yes"]), labels=Y, weights=Y)
+    rows = whole(open_source(folder / "beside.npz", purpose=PREDICTION))
+    assert rows.labels is None and rows.weights is None
     refused("5 rows", {"y": Y[:4]})
     for shape in ((5, 4, 1), 5, (5.0, 4.0), ("5", "4"), np.array([5, 2**63 + 5], np.uint64)):
         refused("shape is", {"shape": shape})
@@ -378,7 +383,7 @@ def test_wrong_npz_files(folder):
     refused("real numbers are needed", {"data": np.ones(4, complex)})
     refused("row 2 has column 4, the matrix has 4 columns", {"indices": np.array([1, 0, 4, 3])})
     refused("row 0 has column -1", {"indices": np.array([-1, 0, 2, 3])})
-    refused("infinite value in row 3, column 3", {"data": np.array([1.0, 2, 3, np.inf])})
+    refused("the value in row 3, column 3 is infinite", {"data": np.array([1.0, 2, 3, np.inf])})
     refused("cannot be read as .npz", {"data": np.array([1, 2, 3, None])})
     np.savez(path, indptr=[0], indices=[], data=[])
     refused("no 'shape' in it")
