@@ -301,6 +301,7 @@ def _members(args: argparse.Namespace) -> int:
         _prepare_for_all()
     with _importing():
         from psboost.cluster import launch, member, nursery
+        from psboost.cluster.runner import is_told
         from psboost.data import npz, svmlight  # noqa: F401
         from psboost.kernels.prepare import link
 
@@ -308,7 +309,7 @@ def _members(args: argparse.Namespace) -> int:
 
     def complain(role: str, what: object) -> None:
         """Unless whoever watches says it: what the coordinator was told, and interrupts, which come to all."""
-        if not args.watched or not (what == "interrupted" or getattr(what, "is_told", False)):
+        if not args.watched or not (what == "interrupted" or is_told(what)):
             _complain(role, what)
 
     def play(role: str, rank: int, neighbours) -> int:
@@ -370,7 +371,13 @@ def _write_numbers(out: str, numbers) -> None:
     """One number a line, each the shortest text that reads back as the same float32; all of them or no file."""
     lines = "".join(f"{number}\n" for number in numbers.astype(str))
     if out == "-":
-        sys.stdout.write(lines)
+        sys.stdout.flush()
+        try:  # a stdout without a buffer writes what there is room for, and says nothing of the rest
+            whole = open(sys.stdout.fileno(), "w", closefd=False)  # noqa: SIM115
+        except OSError:  # no file
+            whole = sys.stdout
+        whole.write(lines)
+        whole.flush()
         return
     with replaced(out) as file:
         file.write(lines)

@@ -10,6 +10,7 @@ def interrupts_wait():
     """Inside, Ctrl-C and its like are put off: what they raise would be lost where LLVM calls Python back, and now and then
     while modules are imported."""
     came: list[int] = []
+    interrupt: BaseException | None = None
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     handlers = {number: handler for number in signals if callable(handler := signal.getsignal(number))}
     try:
@@ -21,7 +22,15 @@ def interrupts_wait():
     try:
         yield
     finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        restored: set[int] = set()
+        while restored != handlers.keys():
+            try:  # one that is back may be called before the others are
+                for number in handlers.keys() - restored:
+                    signal.signal(number, handlers[number])
+                    restored.add(number)
+            except BaseException as error:
+                interrupt = error
         for number in came:
             os.kill(os.getpid(), number)
+        if interrupt is not None:
+            raise interrupt

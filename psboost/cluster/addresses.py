@@ -1,8 +1,9 @@
 """Knows how addresses are written and where a role listens; does not know who meets there."""
 
+import os
 import re
+import secrets
 import socket
-import threading
 
 from psboost.errors import ClusterError, ParameterError
 from psboost.wire.endpoint import local_host_towards
@@ -15,7 +16,7 @@ def normal_address(text: str) -> str:
     """HOST:PORT, [IPV6]:PORT or a whole tcp:// or ipc:// address, as a whole address."""
     scheme, _, place = text.rpartition("://")
     if scheme == "ipc" and place:
-        return text
+        return text if place.startswith("@") else f"ipc://{os.path.abspath(place)}"  # peers may be in other folders
     port = place.rpartition(":")[2]
     if scheme not in ("", "tcp") or not _TCP.fullmatch(place) or (port != "*" and int(port) > _MOST_PORT):
         raise ParameterError(f"address {text!r}: write it as HOST:PORT, [IPV6]:PORT or ipc://PATH")
@@ -47,7 +48,7 @@ def address_facing(rendezvous: str) -> str:
     """Where a member listens unless told: beside an ipc:// rendezvous, or at any port that faces a tcp:// one."""
     scheme, _, place = rendezvous.partition("://")
     if scheme == "ipc":
-        return f"{rendezvous}.{threading.get_native_id()}"  # the process's number for its first member
+        return f"{rendezvous}.{secrets.token_hex(4)}"
     return f"tcp://{_bracketed(local_host_towards(place.rpartition(':')[0]))}:0"
 
 

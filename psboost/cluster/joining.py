@@ -6,6 +6,8 @@ from psboost.wire.codec import Envelope
 from psboost.wire.endpoint import Endpoint
 from psboost.wire.messages import Abort, Beat, Join, Message
 
+_REFUSAL_SECONDS = 2.0  # for a refusal to leave
+
 
 class Roll:
     """Who has joined, role by role, until nobody is missing."""
@@ -48,7 +50,9 @@ class Roll:
         except ClusterError as error:
             log.warning("psboost: ignored a %s that wants to join: %s", join.role, error)
             return
-        if not refusal:
+        if refusal:
+            self._endpoint.disconnect(join.address, linger=_REFUSAL_SECONDS)
+        else:
             self._joined[join.role].append(join)
             self._senders[join.address] = envelope.sender
             self.addresses[join.address] = join.address
@@ -56,7 +60,7 @@ class Roll:
     def check(self) -> None:
         """Those that have joined and are gone make room for others."""
         for address in self._endpoint.broken().keys() & self.addresses.keys():
-            log.warning("psboost: the %s at %s has left: another one may join", self._senders[address], address)
+            log.warning("psboost: the %s has left: another one may join", self._senders[address])
             for joined in self._joined.values():
                 joined[:] = [join for join in joined if join.address != address]
             del self._senders[address], self.addresses[address]

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from psboost.cluster.addresses import address_facing, announced, bindable, normal_address, rendezvous_address
 from psboost.cluster.costs import Stopwatch
 from psboost.cluster.liveness import Listener, Pulse
-from psboost.cluster.runner import Mailbox, abort_message, report_and_wait, run_role
+from psboost.cluster.runner import Mailbox, abort_message, is_told, report_and_wait, run_role
 from psboost.errors import ClusterError
 from psboost.roles.role import COORDINATOR, Role
 from psboost.wire.codec import Envelope
@@ -55,6 +55,7 @@ def run_member(
         )
         endpoint.connect(COORDINATOR, rendezvous)
         address = announced(endpoint.address, announce)
+        endpoint.rename(f"{process} at {address}", 0)  # in containers, all have one number
         try:
             endpoint.send(COORDINATOR, Join(role=role, address=address, rank=rank, process=os.getpid()))
             listener = Listener([COORDINATOR], lambda name: f"the {name} at {rendezvous}", REPLY_SECONDS)
@@ -75,7 +76,8 @@ def run_member(
             report_and_wait(made, endpoint, mailbox, stopwatch, ledger)
         except BaseException as error:
             failure = error if isinstance(error, Exception) else ClusterError(f"{endpoint.name} was interrupted")
-            endpoint.send(COORDINATOR, abort_message(failure))
+            if not is_told(error):
+                endpoint.send(COORDINATOR, abort_message(failure))
             endpoint.close(linger=1.0)
             error.is_told = True  # to the coordinator, which says it
             raise

@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
 
 from psboost.cluster.addresses import bindable
 from psboost.cluster.costs import Costs, Stopwatch, peak_memory
@@ -39,12 +38,12 @@ JOIN_SECONDS = 600.0  # how long a coordinator waits for roles that others start
 _FAREWELL_SECONDS = 2.0
 _GRACE_SECONDS = 1.0  # for the Abort of a member that has ended by itself
 _NURSERY_SECONDS = 6.0  # more than cluster/nursery.py takes to end its members
-_HOME = Path(__file__).parents[2]  # the folder that psboost was imported from
 
 
-def _python() -> list[str]:
-    """The interpreter, which will find the psboost that runs here, and no other one in the current folder."""
-    return [sys.executable] if os.path.samefile(os.curdir, _HOME) else [sys.executable, "-P"]
+def _psboost() -> list[str]:
+    """The command `psboost`, as the one that runs here: modules are searched for in the same places."""
+    code = f"import sys; sys.path[:] = {list(map(str, sys.path))}; from psboost.cli import main; main()"
+    return [sys.executable, "-c", code]
 
 
 class Processes:
@@ -60,7 +59,7 @@ class Processes:
         """Starts processes for `names`, {"server": names, "worker": names}, in order of rank."""
         self._names = names
         counts = [f"--{role}s={len(of_role)}" for role, of_role in names.items()]
-        command = [*_python(), "-m", "psboost", "members", "--watched", "--rendezvous", rendezvous, *counts]
+        command = [*_psboost(), "members", "--watched", "--rendezvous", rendezvous, *counts]
         # a session of its own: Ctrl-C at the terminal comes here first, and only here
         self._nursery = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True

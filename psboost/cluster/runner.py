@@ -39,6 +39,11 @@ def error_of(abort: Abort) -> PSBoostError:
     return (kind if known else ClusterError)(abort.cause)
 
 
+def is_told(error: BaseException) -> bool:
+    """Whether the coordinator knows of it."""
+    return getattr(error, "is_told", False)
+
+
 class Mailbox:
     """What arrives at a role's endpoint. An Abort is raised; what cannot be read, and is of no known run, is logged."""
 
@@ -84,7 +89,9 @@ class Mailbox:
         if not isinstance(message, Abort | Beat | ReportCosts):
             return False
         if isinstance(message, Abort) and (envelope.run == self._endpoint.run or envelope.sender == COORDINATOR):
-            raise error_of(message)
+            error = error_of(message)
+            error.is_told = envelope.sender == COORDINATOR
+            raise error
         if isinstance(message, Beat) and self._listener is not None:
             self._listener.note(envelope.sender, message)
         if isinstance(message, ReportCosts):
@@ -107,17 +114,27 @@ class Mailbox:
             self._next_check = time.monotonic() + POLL_SECONDS
 
     def _check_connections(self) -> None:
-        """ClusterError if one broke and no role has been heard for long since: all wait for what was lost with it.
+        """ClusterError if one broke, or never came about, and no role has been heard for long since: all wait for what was
+        lost with it, or is still to be sent.
 
         Somebody who died, which breaks connections too, is missed before that, and told of by name (Listener).
         """
-        of_run = self._endpoint.broken() if self._endpoint.run != 0 else {}
-        for address, when in of_run.items():
+        if self._endpoint.run == 0:
+            return
+        for address, when in self._endpoint.broken().items():
             silence = time.monotonic() - max(when, self._last_heard)
             if silence > liveness.SILENCE_SECONDS + _MORE_SECONDS:
                 raise ClusterError(
                     f"the connection of {self._endpoint.name} to {address} broke, and no message has come for {silence:.0f} "
                     "s since: what was under way is lost; check the network between the two"
+                )
+        for address, since in self._endpoint.unconnected().items():
+            silence = time.monotonic() - max(since, self._last_heard)
+            if silence > liveness.SILENCE_SECONDS + _MORE_SECONDS:
+                raise ClusterError(
+                    f"{self._endpoint.name} cannot reach {address}: no connection has come about for {silence:.0f} s; check "
+                    "the network between the two, and whether that is an address of the other one's which all can reach "
+                    "(--bind, --announce)"
                 )
 
 

@@ -74,11 +74,11 @@ class Server(Role):
                 self.read(worker, split_by_range, message.sketches, len(ranges))
                 for worker, message in zip(workers, pushed[i :: len(self._shards)], strict=True)
             ]
-            taken = sum((SketchBytes.of(*of_ranges) for of_ranges in sent), taken)
             with self.stage("sketch"):
                 cut_points = CutPoints.join(
                     [self._cut(k, workers, of_range) for k, of_range in zip(ranges, zip(*sent, strict=True), strict=True)]
                 )
+            taken = sum((SketchBytes.of(*of_ranges) for of_ranges in sent), taken)  # which are sound by now
             by_shard.append(cut_points)
             for worker in workers:
                 self.send(worker, ShareCutPoints(tree=tree, cut_points=cut_points.to_arrays()))

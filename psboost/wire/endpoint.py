@@ -12,6 +12,7 @@ import math
 import os
 import socket
 import stat
+import struct
 import time
 from contextlib import suppress
 from types import TracebackType
@@ -66,6 +67,7 @@ class Endpoint:
         self._watched: set[str] = set()  # addresses
         self._monitors: dict[str, zmq.Socket] = {}  # of the senders to other processes
         self._broken: dict[str, float] = {}  # when the connection to an address did
+        self._unconnected: dict[str, float] = {}  # since when an address is waited for
         self._listener: zmq.Socket | None = None
         self._file: tuple[int, ...] = ()  # which one the listener has made, at an ipc:// address
         self._patience: float | None = None  # the listener's timeout
@@ -98,13 +100,14 @@ class Endpoint:
         if watched:
             self._watched.add(address)
 
-    def disconnect(self, name: str) -> None:
-        """Send no more to `name`, whose address is no other's."""
+    def disconnect(self, name: str, linger: float = 0) -> None:
+        """Send no more to `name`, whose address is no other's; what is not sent after `linger` seconds is given up."""
         address = self._addresses.pop(name)
         if address in self._senders:
-            self._close_sender(address, self._senders.pop(address), 0)
+            self._close_sender(address, self._senders.pop(address), linger)
         self._watched.discard(address)
         self._broken.pop(address, None)
+        self._unconnected.pop(address, None)
 
     def _sender_to(self, name: str, address: str) -> zmq.Socket:
         """The socket for `address`, made if there is none yet."""
@@ -113,7 +116,8 @@ class Endpoint:
             try:
                 if not place.startswith("inproc:"):
                     with interrupts_wait():
-                        self._monitors[address] = sender.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+                        self._monitors[address] = sender.get_monitor_socket(zmq.EVENT_CONNECTED | zmq.EVENT_DISCONNECTED)
+                    self._unconnected[address] = time.monotonic()
                 sender.connect(place)
             except zmq.ZMQError as error:
                 self._close_sender(address, sender, 0)
@@ -187,11 +191,22 @@ class Endpoint:
     def broken(self) -> dict[str, float]:
         """When the connection to an address last broke (time.monotonic), if it did. It is made anew, but what was under way
         is lost."""
+        self._hear_monitors()
+        return {address: when for address, when in self._broken.items() if address in self._watched}
+
+    def unconnected(self) -> dict[str, float]:
+        """Since when something is to be sent to an address to which no connection has come about yet (time.monotonic)."""
+        self._hear_monitors()
+        return {address: since for address, since in self._unconnected.items() if address in self._watched}
+
+    def _hear_monitors(self) -> None:
         for address, monitor in self._monitors.items():
             while monitor.poll(0):
-                monitor.recv_multipart()  # what it says: zmq.utils.monitor reads it, and loads asyncio
-                self._broken[address] = time.monotonic()
-        return {address: when for address, when in self._broken.items() if address in self._watched}
+                [event] = struct.unpack_from("<H", monitor.recv_multipart()[0])  # zmq.utils.monitor would load asyncio
+                if event == zmq.EVENT_CONNECTED:
+                    self._unconnected.pop(address, None)
+                else:
+                    self._broken[address] = time.monotonic()
 
     def close(self, linger: float = 0) -> None:
         """Close all sockets, again if need be; what is not sent after `linger` seconds is given up."""
@@ -355,6 +370,8 @@ def _check_ipc_path(path: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return  # left behind by a process that was killed, or gone by now
         except OSError:
-            return  # left behind by a process that was killed
+            pass  # somebody else's, who may listen there
     raise zmq.ZMQError(zmq.EADDRINUSE)

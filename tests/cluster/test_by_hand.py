@@ -190,6 +190,20 @@ def test_members_may_come_first_and_a_late_one_is_told(tmp_path, data, start):
     assert [path.name for path in tmp_path.iterdir() if path.is_socket()] == ["r"]  # of who was killed
 
 
+def test_who_is_refused_is_not_taken_for_another_of_its_number(data, start):
+    """In containers, each process may have the number 1."""
+    first = "import os; os.getpid = lambda: 1"
+    coordinator = start("coordinator", "--rendezvous", "127.0.0.1:0", data, "--model", "m.json", *NO_END)
+    address = rendezvous_of(coordinator)
+    start("worker", "--rendezvous", address, patch=first)
+    coordinator.wait_for("[0]")
+    late = start("worker", "--rendezvous", address, patch=first)
+    assert late.end() == 1
+    assert late.stderr == "psboost worker: this run has all of its workers already (1)\n"
+    time.sleep(0.5)
+    assert coordinator.process.poll() is None, coordinator
+
+
 def test_member_interrupted_before_all_are_there_ends_the_run(data, start):
     coordinator = start("coordinator", "--rendezvous", "127.0.0.1:0", data, "--model", "m.json", *FEW)
     address = rendezvous_of(coordinator)
@@ -200,7 +214,8 @@ def test_member_interrupted_before_all_are_there_ends_the_run(data, start):
     joined = until_one_is_refused[refused]
     os.kill(joined.pid, signal.SIGTERM)
     assert joined.end(10) == 143 and coordinator.end(10) == 1
-    assert f"psboost coordinator: server (pid {joined.pid}) was interrupted" in coordinator.stderr
+    assert f"psboost coordinator: server (pid {joined.pid}) at tcp://127.0.0.1:" in coordinator.stderr
+    assert "was interrupted" in coordinator.stderr
 
 
 def iter_ended(*commands):

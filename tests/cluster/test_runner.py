@@ -15,6 +15,7 @@ from psboost.cluster.processes import Processes
 from psboost.cluster.runner import Mailbox, abort_message, error_of
 from psboost.cluster.signals import Interrupted, exit_code, signals_as_interrupt
 from psboost.errors import ClusterError, DataError, ParameterError, ProtocolError
+from psboost.interrupts import interrupts_wait
 from psboost.wire.codec import Envelope
 from psboost.wire.endpoint import Endpoint
 from psboost.wire.ledger import Ledger
@@ -24,8 +25,9 @@ from psboost.wire.messages import Abort, Beat, Dismiss, Join, ReportCosts
 class StandIn:
     """An endpoint that receives what it is given, without sockets."""
 
-    def __init__(self, *arriving, run=5, broken=()):
-        self.name, self.run, self.arriving, self.sent, self._broken = "worker 0,0", run, list(arriving), [], dict(broken)
+    def __init__(self, *arriving, run=5, broken=(), unconnected=()):
+        self.name, self.run, self.arriving, self.sent = "worker 0,0", run, list(arriving), []
+        self._broken, self._unconnected, self.left = dict(broken), dict(unconnected), []
 
     def receive(self, timeout):
         if not self.arriving:
@@ -37,6 +39,13 @@ class StandIn:
 
     def broken(self):
         return self._broken
+
+    def unconnected(self):
+        return self._unconnected
+
+    def disconnect(self, name, linger):
+        assert linger > 0
+        self.left.append(name)
 
     def connect(self, name, address, *, watched=True):
         if not address.startswith("tcp://"):
@@ -94,7 +103,11 @@ def test_a_connection_that_broke_is_fatal_once_nothing_is_heard(monkeypatch):
     with pytest.raises(ClusterError, match="of worker 0,0 to tcp://a:1 broke, and no message has come for 0 s since"):
         mailbox.next()
     assert time.monotonic() - began >= 0.1
-    for how in ({}, {"run": 0, "broken": broken}):  # nobody has a part in a run yet
+    began = time.monotonic()
+    with pytest.raises(ClusterError, match="worker 0,0 cannot reach tcp://a:2: no connection has come about for 0 s"):
+        Mailbox(StandIn(unconnected={"tcp://a:2": began}), lambda: None).next()
+    assert time.monotonic() - began >= 0.1
+    for how in ({}, {"run": 0, "broken": broken, "unconnected": broken}):  # nobody has a part in a run yet
         with pytest.raises(TimeoutError):
             Mailbox(StandIn(**how), stop).next()
 
@@ -147,6 +160,25 @@ def test_who_has_no_pulse_any_more_says_why(monkeypatch):
         pulse.check()
 
 
+def test_a_signal_that_comes_while_handlers_are_put_back_loses_none_of_them(monkeypatch):
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    put, calls = signal.signal, []
+
+    def put_and_interrupt(number, handler):
+        put(number, handler)
+        calls.append(number)
+        if len(calls) == len(numbers) + 1:  # the first one that is put back
+            raise KeyboardInterrupt
+
+    with signals_as_interrupt():
+        before = [signal.getsignal(number) for number in numbers]
+        monkeypatch.setattr(signal, "signal", put_and_interrupt)
+        with pytest.raises(KeyboardInterrupt), interrupts_wait():
+            pass
+        monkeypatch.undo()
+        assert [signal.getsignal(number) for number in numbers] == before
+
+
 def test_roll_gives_asked_ranks_first_and_refuses_others():
     endpoint = StandIn(run=0)
     roll = Roll({"server": ["server 0"], "worker": ["worker 0,0", "worker 0,1", "worker 1,0"]}, endpoint)
@@ -164,6 +196,7 @@ def test_roll_gives_asked_ranks_first_and_refuses_others():
     assert join("a:1") is None and roll.n_missing == 2 and roll.missing() == "1 server and 1 worker"
     assert join("a:3", rank=2) is None and join("b:1", role="server") is None and roll.n_missing == 0
     assert "all of its workers already (3)" in join("a:4")
+    assert endpoint.left == [f"tcp://a:{n}" for n in (3, 3, 3, 3, 4)]
     assert {name: one.address[6:] for name, one in roll.assign().items()} == {
         "server 0": "b:1", "worker 0,0": "a:2", "worker 0,1": "a:1", "worker 1,0": "a:3",
     }  # fmt: skip
@@ -176,7 +209,8 @@ def test_roll_gives_asked_ranks_first_and_refuses_others():
     ("text", "address"),
     [
         ("127.0.0.1:5", "tcp://127.0.0.1:5"), ("[::1]:0", "tcp://[::1]:0"), ("tcp://host.org:1", "tcp://host.org:1"),
-        ("*:7", "tcp://*:7"), ("ipc:///tmp/x", "ipc:///tmp/x"),
+        ("*:7", "tcp://*:7"), ("ipc:///tmp/x", "ipc:///tmp/x"), ("ipc://@x", "ipc://@x"),
+        ("ipc://a/../x", f"ipc://{os.getcwd()}/x"),
     ],
 )  # fmt: skip
 def test_addresses_that_are_understood(text, address):

@@ -289,6 +289,37 @@ def test_connections_that_break_are_told_of_if_they_are_watched():
         assert list(sender.broken()) == [a.address]
 
 
+def test_connections_that_do_not_come_about_are_told_of_if_they_are_watched():
+    with socket.socket() as taken, open_endpoint("sender", None, None) as sender:
+        taken.bind(("127.0.0.1", 0))  # and never listens
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        for watched in (False, True):
+            assert sender.unconnected() == {}
+            sender.connect("nobody", address, watched=watched)
+            sender.send("nobody", Beat())
+        [since] = sender.unconnected().values()
+        assert 0 <= time.monotonic() - since < 5
+        with open_endpoint("a", "tcp://127.0.0.1:0", None) as a:
+            sender.connect("a", a.address)
+            sender.send("a", Beat())
+            receive(a)
+            assert list(sender.unconnected()) == [address] and sender.broken() == {}
+        sender.disconnect("nobody")
+        assert sender.unconnected() == {}
+
+
+def test_an_ipc_path_that_one_may_not_look_at_is_not_taken_over(neighbours, monkeypatch):
+    class NotAllowed(socket.socket):
+        def connect(self, path):
+            raise PermissionError
+
+    with tempfile.TemporaryDirectory(prefix="psb") as folder, open_endpoint("a", f"ipc://{folder}/r", neighbours):
+        monkeypatch.setattr(socket, "socket", NotAllowed)
+        with pytest.raises(ClusterError, match="Address already in use"):
+            open_endpoint("b", f"ipc://{folder}/r", neighbours)
+        assert os.path.exists(f"{folder}/r")
+
+
 def test_a_closed_endpoint_says_so():
     endpoint = open_endpoint("worker-1", "tcp://127.0.0.1:0", None)
     endpoint.close()
