@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from psboost.boosting.parameters import ALIASES, METRICS, NOT_HERE, Parameters
+from psboost.boosting.parameters import ALIASES, NOT_HERE, Parameters
 from psboost.errors import ParameterError
 from psboost.lab.hosts import Cluster
 from psboost.roles.modes import BLOCK, MODES, check_grid
@@ -52,7 +52,7 @@ from psboost.settings import (
 )
 
 __all__ = [
-    "METRICS", "Parameters", "TrainConfig", "add_flags", "check_setting", "config_from_args", "load_config", "parse_grid"
+    "Parameters", "TrainConfig", "add_flags", "check_setting", "config_from_args", "load_config", "parse_grid"
 ]  # fmt: skip
 
 if TYPE_CHECKING:

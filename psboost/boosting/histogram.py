@@ -66,7 +66,7 @@ def _join(arrays: list[np.ndarray], dtype) -> np.ndarray:
 
 
 class Total(NamedTuple):
-    """What a node's rows come to: grads, hesses and absolute grads, UNKNOWN if nobody knows."""
+    """What a node's rows come to: grads, hesses, and absolute grads, which are UNKNOWN where nobody knows them."""
 
     grad: int
     hess: int

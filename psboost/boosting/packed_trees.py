@@ -123,7 +123,7 @@ class Nodes:
         nodes, which = np.concatenate([nodes, on_nan]), np.concatenate([which, np.full(len(on_nan), 2)])
 
         of, word, lost = self._lost(nodes)
-        records = np.empty(len(of), exits.NODE)
+        records = np.empty(len(of), exits.NODE_RECORD)
         records["threshold"] = self.threshold[nodes][of]
         records["word"] = word_begin[self.tree[nodes][of] - first_tree] + word
         records["mask"] = ~lost

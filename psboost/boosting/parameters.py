@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from psboost.errors import ParameterError
 from psboost.settings import BoolOr, Float, Int, OneOf, SomeOf, check_all, define, read_layer
 
-METRICS = {
+METRICS_OF = {
     "binary:logistic": ("auc", "logloss", "error"),
     "reg:squarederror": ("rmse", "mae"),
 }
@@ -73,7 +73,7 @@ class Parameters:
     ALIASES: ClassVar = ALIASES
     NOT_HERE: ClassVar = NOT_HERE
 
-    objective: str = define("binary:logistic", OneOf(tuple(METRICS)), "the loss to minimise")
+    objective: str = define("binary:logistic", OneOf(tuple(METRICS_OF)), "the loss to minimise")
     learning_rate: float = define(0.3, Float(0, open=True), "what each tree's leaf values are shrunk by")
     max_depth: int = define(6, Int(0), "levels of splits in a tree, 0 for no limit")
     max_bin: int = define(256, Int(2, 2**16), "bins per feature at most")
@@ -110,7 +110,7 @@ class Parameters:
     )
     eval_metric: tuple[str, ...] | None = define(
         None,
-        SomeOf(tuple(name for names in METRICS.values() for name in names)),
+        SomeOf(tuple(name for names in METRICS_OF.values() for name in names)),
         "metrics to report, separated by commas",
         optional="all that suit the objective",
     )
@@ -129,16 +129,16 @@ class Parameters:
                 "cannot: use sketch=weighted, or leave sketch_every out"
             )
         for name in self.metrics:
-            if name not in METRICS[self.objective]:
+            if name not in METRICS_OF[self.objective]:
                 raise ParameterError(
                     f"parameter eval_metric: {name} does not suit {self.objective}, which has "
-                    + ", ".join(METRICS[self.objective])
+                    + ", ".join(METRICS_OF[self.objective])
                 )
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """The metrics to report, in order."""
-        return self.eval_metric or METRICS[self.objective]
+        return self.eval_metric or METRICS_OF[self.objective]
 
     @classmethod
     def from_dict(cls, params: Mapping[str, Any]) -> Parameters:

@@ -6,7 +6,7 @@ import numpy as np
 
 from psboost.errors import ProtocolError
 from psboost.kernels import binning as kernels
-from psboost.kernels.sorted_columns import count_columns, sort_columns
+from psboost.kernels.sorted_columns import runs_of_sorted, sort_columns
 
 UINTS = (np.uint8, np.uint16, np.uint32, np.uint64)
 
@@ -101,7 +101,7 @@ def count_runs(columns: list[np.ndarray], most: int) -> tuple[Runs, np.ndarray]:
     in_order = columns[0] if len(columns) == 1 else np.concatenate(columns)
     run_offsets, missing = np.empty(len(offsets), np.int64), np.empty(len(columns), np.int64)
     values, counts = np.empty(n, np.float32), np.empty(n, np.int64)  # most of it is never touched
-    count_columns(offsets, in_order, most, run_offsets, values, counts, missing)
+    runs_of_sorted(offsets, in_order, most, run_offsets, values, counts, missing)
     n = run_offsets[-1]
     return Runs(run_offsets, values[:n].copy(), counts[:n].copy()), missing
 

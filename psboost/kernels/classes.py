@@ -29,11 +29,10 @@ LONGEST_WORD = 10  # bits; a table of all words has to stay small
 N_WORDS = 1 << LONGEST_WORD
 N_PARTS, LEAST_IN_PARTS = 4, 2048
 
-_0, _1, _2, _3, _4, _6, _7, _8, _15, _16, _24, _32, _63, _64, _255 = (
-    np.uint64(k) for k in (0, 1, 2, 3, 4, 6, 7, 8, 15, 16, 24, 32, 63, 64, 255)
+_0, _1, _2, _3, _4, _6, _7, _8, _15, _16, _24, _32, _63, _255 = (
+    np.uint64(k) for k in (0, 1, 2, 3, 4, 6, 7, 8, 15, 16, 24, 32, 63, 255)
 )
 _SIZES_BITS = np.uint64(32 * (N_PARTS - 1))
-_ALL = np.uint64(2**64 - 1)
 
 
 @kernel(void(IN[int64], OUT[int64]))

@@ -7,7 +7,7 @@ from psboost.kernels.compile import IN, OUT, OUT2, boolean, int32, int64, kernel
 from psboost.kernels.dense import CODES, build_dense
 from psboost.kernels.fills import fill
 from psboost.kernels.histograms import rows_that_fit, span_size
-from psboost.kernels.node_builds import HESS, MOST_GRAD, MOST_HESS, SIZE, extract_node, has_room
+from psboost.kernels.node_builds import MOST_GRAD, MOST_HESS, SUM_HESS, SUM_SIZE, extract_node, has_room
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS
@@ -30,7 +30,7 @@ def build_dense_node(cells, stride, bin_offsets, rows, span, sums, packed, wide,
     wide          as build_dense takes it  # OUT
     acc           as long as pairs need it; what it held before is lost  # OUT
     """
-    pairs = needs_pairs(sums[SIZE], sums[HESS])
+    pairs = needs_pairs(sums[SUM_SIZE], sums[SUM_HESS])
     n_fit = rows_that_fit(sums[MOST_GRAD], sums[MOST_HESS]) if pairs else max(1, span_size(span))
     slots = acc[: int64(bin_offsets[-1]) << int64(pairs)]
     fill(slots, 0)

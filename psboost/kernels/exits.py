@@ -16,9 +16,9 @@ import numpy as np
 from psboost.kernels.compile import IN, IN2, OUT, OUT2, boolean, float32, inline, int32, int64, kernel, types, uint64
 from psboost.kernels.words import lowest_one
 
-NODE = np.dtype([("threshold", np.float32), ("word", np.int32), ("mask", np.uint64)])
+NODE_RECORD = np.dtype([("threshold", np.float32), ("word", np.int32), ("mask", np.uint64)])
 
-_NODES = types.Array(numba.from_dtype(NODE), 1, "C", readonly=True)
+_NODES = types.Array(numba.from_dtype(NODE_RECORD), 1, "C", readonly=True)
 _ALL, _ZERO = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0)
 
 

@@ -39,7 +39,7 @@ _SLOTS_AHEAD, _LAST_BINS = uint64(4), uint64(8)
 _PADDED_SLOTS_AHEAD, _LAST_PLACES = uint64(24), 2
 _LEAST_FIT = 1 << 12  # rows at once: with fewer, to go through the bins in between would take longer than what is saved
 _RUNNING, _BINS_RUNNING = 2048, uint64(256)  # rows and bins of a run of sums, which stays in the nearest cache
-_0, _1, _2, _3, _4, _6, _8, _63, _64 = (uint64(k) for k in (0, 1, 2, 3, 4, 6, 8, 63, 64))
+_0, _1, _2, _3, _4, _6, _8, _63 = (uint64(k) for k in (0, 1, 2, 3, 4, 6, 8, 63))
 
 
 @inline

@@ -14,7 +14,7 @@ from psboost.kernels.compile import float32, float64, inline, int32, int64, uint
 from psboost.kernels.histograms import LOW
 
 BATCH = 256  # so many left sides or more are tested at once
-_0, _1, _2 = (uint64(k) for k in (0, 1, 2))
+_1, _2 = uint64(1), uint64(2)
 _EXACT = 1 << 53  # float64 holds sums that are less as they are
 
 # A gain this much (relative) under the best one is under it after any rounding: each is a few operations of 1e-16.

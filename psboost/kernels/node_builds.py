@@ -22,7 +22,7 @@ from psboost.kernels.tiles import TILINGS, build_by_tiles
 from psboost.kernels.words import lowest_one
 
 # sums (int64, a row for each node): grads, hesses and absolute grads of its rows; the greatest absolute grad and hess
-GRAD, HESS, SIZE, MOST_GRAD, MOST_HESS, N_SUMS = range(6)
+SUM_GRAD, SUM_HESS, SUM_SIZE, MOST_GRAD, MOST_HESS, N_SUMS = range(6)
 _POSTINGS = int64, IN[int64], IN[int32], TILINGS  # stride, postings, tilings: behind a block's rows' bins
 _BLOCK = (*_POSTINGS, IN[int32])  # and bin_offsets
 _SOME = 512  # rows
@@ -36,13 +36,15 @@ _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
 @kernel_for(WIDTHS, signature=lambda width: void(IN[width], OUT[int64]))
 def add_rows(packed, sums):
     """Adds to a node's sums (OUT) all rows of `packed`."""
-    grads, hesses, sizes, most_grad, most_hess = sums[GRAD], sums[HESS], sums[SIZE], sums[MOST_GRAD], sums[MOST_HESS]
+    grads, hesses, sizes = sums[SUM_GRAD], sums[SUM_HESS], sums[SUM_SIZE]
+    most_grad, most_hess = sums[MOST_GRAD], sums[MOST_HESS]
     for row in range(uint64(len(packed))):
         grad, hess = grad_and_hess(packed, row)
         size = abs(grad)
         grads, hesses, sizes = grads + grad, hesses + hess, sizes + size
         most_grad, most_hess = max(most_grad, size), max(most_hess, hess)
-    sums[GRAD], sums[HESS], sums[SIZE], sums[MOST_GRAD], sums[MOST_HESS] = grads, hesses, sizes, most_grad, most_hess
+    sums[SUM_GRAD], sums[SUM_HESS], sums[SUM_SIZE] = grads, hesses, sizes
+    sums[MOST_GRAD], sums[MOST_HESS] = most_grad, most_hess
 
 
 @kernel_for(WIDTHS, signature=lambda width: void(IN[int32], OUT2[int64], IN[width], OUT[width], OUT2[int64]))
@@ -170,7 +172,7 @@ def build_node(indptr, row_bins, stride, posting_offsets, posting_rows, tilings,
     acc           kernels.histograms, of the form that it has then: all 0  # OUT
     """
     n_rows, n_stored, n_bins, n_own = len(indptr) - 1, len(posting_rows), len(posting_offsets) - 1, span_size(span)
-    pairs = needs_pairs(sums[SIZE], sums[HESS])
+    pairs = needs_pairs(sums[SUM_SIZE], sums[SUM_HESS])
     by_bins = prefers_bins(n_own, n_rows, n_stored, n_bins, stride)
     n_fit = rows_that_fit(sums[MOST_GRAD], sums[MOST_HESS])
     if by_bins and n_own == n_rows and len(span) == 2:  # all of the block's rows, in order, as a root's are
@@ -235,7 +237,7 @@ def build_nodes(
     while i < len(spans):
         if not has_room(edges, first, bin_offsets, span_size(spans[i]) * most_stored, i, begins, ends):
             return i
-        pairs = needs_pairs(sums[i, SIZE], sums[i, HESS])
+        pairs = needs_pairs(sums[i, SUM_SIZE], sums[i, SUM_HESS])
         slots = acc[: (n_bins + N_NONE) << int64(pairs)]
         n_filled = build_node(
             indptr, row_bins, stride, posting_offsets, posting_rows, tilings, rows, spans[i], sums[i], packed, values, slots
@@ -272,7 +274,7 @@ def share_nodes(
     parents' histograms out (kernels.open_nodes.add_sums); returns the split to go on with, or MISFIT."""
     n_bins = int64(bin_offsets[-1])
     for i in range(k, len(spans)):
-        pairs = needs_pairs(sums[i, SIZE], sums[i, HESS])
+        pairs = needs_pairs(sums[i, SUM_SIZE], sums[i, SUM_HESS])
         slots = acc[: (n_bins + N_NONE) << int64(pairs)]
         n_filled = build_node(
             indptr, row_bins, stride, posting_offsets, posting_rows, tilings, rows, spans[i], sums[i], packed, values, slots

@@ -111,7 +111,8 @@ def add_sums(memory, used, parents, built_left, k, acc, total, least, nodes):
     )
 )  # fmt: skip
 def add_lists(memory, used, parents, built_left, first, bins, grads, hesses, lists, totals, acc, least, nodes):
-    """`add_sums` for split `first` and all that follow, whose children's sums are in lists; the first that was not done.
+    """`add_sums` for split `first` and all that follow, whose children's sums are in lists; the first that was not done, or
+    MISFIT.
 
     bins, grads, hesses, lists (a row for each split): kernels.node_histograms.NodeLists
     totals  int64 (n, 3): what the rows of the children that are given come to

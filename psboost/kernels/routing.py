@@ -177,10 +177,10 @@ def _clear_leaving(
         )  # fmt: skip
 
 
-_POSTINGS = IN[int64], IN[int32], boolean, IN[int32], IN2[uint64]  # and bitmaps
+_OF_BINS = IN[int64], IN[int32], boolean, IN[int32], IN2[uint64]  # and bitmaps
 
 
-@kernel(void(*_POSTINGS, IN[int32], OUT2[int64], int64, int64, IN2[uint64], OUT[uint64]))
+@kernel(void(*_OF_BINS, IN[int32], OUT2[int64], int64, int64, IN2[uint64], OUT[uint64]))
 def clear_bits(
     posting_offsets, posting_rows, rows_ascend, bitmap_of_bin, bitmaps, bin_offsets, leaving, first_row, last_row, members,
     bits,
@@ -226,7 +226,7 @@ def _clear_of_list(indptr, bins, stride, begin, end, other, rows, low, high, bit
 @kernel_for(
     ROWS,
     signature=lambda indptr, bins: void(
-        IN[indptr], IN[bins], int64, *_POSTINGS, IN[int32], IN[int32], IN2[int64], int64, int64, OUT[uint64]
+        IN[indptr], IN[bins], int64, *_OF_BINS, IN[int32], IN[int32], IN2[int64], int64, int64, OUT[uint64]
     ),
 )
 def clear_bits_of_lists(
@@ -269,7 +269,7 @@ def clear_bits_of_lists(
 @kernel_for(
     ROWS,
     signature=lambda indptr, bins: boolean(
-        IN[indptr], IN[bins], int64, *_POSTINGS, IN[int32], IN[int32], IN2[int32], int64, int64, int64, int64, IN2[uint64],
+        IN[indptr], IN[bins], int64, *_OF_BINS, IN[int32], IN[int32], IN2[int32], int64, int64, int64, int64, IN2[uint64],
         IN[int32], IN2[int64], OUT[uint64],
     ),
 )  # fmt: skip

@@ -120,7 +120,7 @@ def sort_columns(offsets, rows, values):
 
 
 @kernel(void(IN[int64], IN[float32], int64, OUT[int64], OUT[float32], OUT[int64], OUT[int64]))
-def count_columns(offsets, values, most, run_offsets, run_values, run_counts, missing):
+def runs_of_sorted(offsets, values, most, run_offsets, run_values, run_counts, missing):
     """The distinct values of each sorted column with their counts; of a column of more than `most` of them, none.
 
     missing  how many NaN each column has, which are no run

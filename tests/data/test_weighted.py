@@ -130,10 +130,10 @@ def room_for(columns, most):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("run", [sorted_columns.count_columns, as_python(sorted_columns).count_columns])
+@pytest.mark.parametrize("run", [sorted_columns.runs_of_sorted, as_python(sorted_columns).runs_of_sorted])
 @settings(deadline=None)
 @given(lists=COLUMNS, most=st.integers(1, 6))
-def test_count_columns(run, lists, most):
+def test_runs_of_sorted(run, lists, most):
     columns = sort_columns(columns_of(lists, 12), 0, len(lists))
     offsets, values, masses, missing = room_for(columns, most)
     counts = masses[:, 0].copy()

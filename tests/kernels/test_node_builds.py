@@ -149,7 +149,7 @@ def test_a_node_is_built_by_bins_where_slots_are_far_or_rows_short(n_bins, strid
     listed = np.empty(n_own, np.int64)
     node_builds.list_gradients(own, np.array([[0, n_own]]), block.packed, listed, sums)
     span = np.array([0, n_own // 3, n_own // 3, n_own])  # of two chunks
-    assert needs_pairs(*sums[0, [node_builds.SIZE, node_builds.HESS]].tolist()) == pairs
+    assert needs_pairs(*sums[0, [node_builds.SUM_SIZE, node_builds.SUM_HESS]].tolist()) == pairs
     acc, spare = np.zeros((n_bins + N_NONE) << pairs, np.int64), np.zeros(n_rows, np.int64)
     tilings = tilings_of(block.posting_offsets, block.posting_rows, n_rows, True, [(8, 1), (16, 1)])
     n_filled = node_builds.build_node(
