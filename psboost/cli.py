@@ -348,11 +348,10 @@ def _predict(args: argparse.Namespace) -> None:
             args.data, output_margin=args.output_margin, index_base=args.index_base, threads=threads
         )
     else:
-        from psboost.config import parse_grid
         from psboost.prediction import predict_with_report
 
         predictions, report = predict_with_report(
-            forest, args.data, grid=parse_grid(args.grid), servers=_whole("--servers", args.servers or "1"),
+            forest, args.data, grid=args.grid, servers=_whole("--servers", args.servers or "1"),
             transport=args.transport or "tcp", output_margin=args.output_margin, index_base=args.index_base,
         )  # fmt: skip
         if args.report:

@@ -52,7 +52,7 @@ from psboost.settings import (
 )
 
 __all__ = [
-    "Parameters", "TrainConfig", "add_flags", "check_setting", "config_from_args", "load_config", "parse_grid"
+    "Parameters", "TrainConfig", "add_flags", "check_setting", "config_from_args", "load_config"
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -144,11 +144,6 @@ def checked_cluster(cluster: Cluster | None, transport: str) -> Cluster | None:
             f"a virtual cluster is given (hosts, gbit or such), but the transport is {transport}: give transport virtual"
         )
     return None
-
-
-def parse_grid(text: str) -> tuple[int, int]:
-    """(row shards, feature shards) of a text such as "2x2"."""
-    return check_setting("grid", text)
 
 
 def check_setting(name: str, value: Any) -> Any:

@@ -270,7 +270,7 @@ def read_layer(
         value = checked(setting, value, place.format(shown), text=text)
         if setting.name in layer and layer[setting.name] != value:
             raise ParameterError(
-                f"{place.format(shown)} and {names[setting.name]} are the same parameter, "
+                f"{place.format(shown)} and {place.format(names[setting.name])} are the same parameter, "
                 f"given twice with different values ({value} and {layer[setting.name]}); leave one out"
             )
         layer[setting.name], names[setting.name] = value, shown

@@ -170,7 +170,8 @@ def train_files(config: TrainConfig, progress: Progress, rendezvous: str | None 
         rendezvous=None if rendezvous is None else normal_address(rendezvous),
     )  # fmt: skip
     shared = {"on_round": progress.round, "bin_mapper": given}
-    return _train(job, source, eval_sources, config.transport, config.cluster, in_processes, **shared)
+    transport = config.transport if rendezvous is None else normal_address(rendezvous).partition(":")[0]
+    return _train(job, source, eval_sources, transport, config.cluster, in_processes, **shared)
 
 
 def _train(

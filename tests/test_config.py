@@ -12,7 +12,7 @@ import pytest
 
 from psboost import config, settings
 from psboost.boosting import parameters
-from psboost.config import Parameters, TrainConfig, add_flags, config_from_args, load_config, parse_grid
+from psboost.config import Parameters, TrainConfig, add_flags, check_setting, config_from_args, load_config
 from psboost.errors import ParameterError
 
 ROOT = Path(__file__).parents[1]
@@ -197,7 +197,7 @@ def test_the_defaults_of_a_run():
 
 @pytest.mark.parametrize(("text", "grid"), [("2x2", (2, 2)), ("1X16", (1, 16)), (" 3 x 4 ", (3, 4))])
 def test_grids(text, grid):
-    assert parse_grid(text) == grid
+    assert check_setting("grid", text) == grid
     assert TrainConfig(**NEEDED, grid=text).n_workers == grid[0] * grid[1]
 
 
@@ -205,7 +205,7 @@ def test_grids(text, grid):
     "text", ["0x2", "2x0", "-1x2", "2", "2x", "x2", "2x2x2", "", "2*2", "1.5x2", "twox2", "²x2"]
 )
 def test_grids_that_are_none(text):
-    refused("such as 2x2, not", parse_grid, text)
+    refused("such as 2x2, not", check_setting, "grid", text)
 
 
 def test_a_setting_can_be_checked_without_a_run():

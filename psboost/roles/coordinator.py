@@ -17,7 +17,7 @@ from psboost.data.bin_mapper import BinMapper
 from psboost.data.cut_points import AllCuts, CutPoints
 from psboost.data.sketch_bytes import SketchBytes
 from psboost.kernels.splits import NODE_GRAD, NODE_HESS
-from psboost.roles.dealing import Dealing, Stock
+from psboost.roles.dealing import Dealing, Stock, check_described
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role, worker_name
 from psboost.wire.messages import (
@@ -80,6 +80,8 @@ class Coordinator(Role):
     def run(self):
         described = yield from self.gather(DescribeRows, self._job.workers)
         with self.stage("deal"):
+            for worker, message in zip(self._job.workers, described, strict=True):
+                self.read(worker, check_described, message, len(self._job.eval_names))
             self._stock = Stock.of(described, self._job)
             given = self._job.zero_as_missing
             rule = zeros.default_rule(self._stock.stores_zeros) if given is None else given

@@ -11,7 +11,7 @@ from psboost.data.bin_mapper import BinMapper
 from psboost.data.bundles import Bundles, bundles_of
 from psboost.data.cut_points import CutPoints
 from psboost.data.rows import sum_counts
-from psboost.errors import DataError, ParameterError
+from psboost.errors import DataError, ParameterError, ProtocolError
 from psboost.kernels.dealing import deal
 from psboost.kernels.row_bins import STRIDES
 from psboost.roles.job import Job
@@ -109,6 +109,16 @@ class Stock:
                 f"mode {job.mode} sums in float64, which is exact up to 2^53 only: with grad_bits={bits}, {self.n_rows} "
                 "rows may come to more; give fewer grad_bits, or mode=block"
             )
+
+
+def check_described(described: DescribeRows, n_sets: int) -> None:
+    """ProtocolError for numbers that no worker counts, of training rows and so many evaluation sets."""
+    numbers = described.n_rows, described.n_values, described.n_features, described.n_distinct, *described.eval_rows
+    weights = described.max_weight, described.min_weight, described.max_label  # NaN is no weight either
+    if len(described.eval_rows) != n_sets or len(described.sizes) != 1 + n_sets or len(described.label_range) not in (0, 2):
+        raise ProtocolError(f"a description that is not of {n_sets} evaluation sets")
+    if min(numbers) < 0 or not all(weight >= 0 for weight in weights) or described.min_weight == 0:
+        raise ProtocolError("a description with numbers that nobody counts")
 
 
 def _check_sizes(described: list[DescribeRows], job: Job) -> None:

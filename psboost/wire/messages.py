@@ -126,7 +126,8 @@ class Abort(Message):
 class ReportCosts(Message):
     """any -> coordinator, once, at the end: what the sender spent.
 
-    `times` as Stopwatch.state gives them (seconds by tree and stage, and the timeline), `ledger` as Ledger.state.
+    `times` as Stopwatch.state gives them (seconds by tree and stage, and the timeline), `ledger` as Ledger.state: of what
+    was sent before it, so that its own bytes, which depend on how long all took, are in none.
     """
 
     times: dict

@@ -709,6 +709,20 @@ def test_sums_of_other_leaves_are_refused():
         coordinator.handle("worker 1,0", PushLeafSums(sums=np.zeros((2, 2), np.int64)))
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"min_weight": 0.0}, {"max_weight": np.nan}, {"max_label": -1.0}, {"n_rows": -1}, {"eval_rows": (3,)},
+        {"sizes": (100, 5)}, {"labels": (0.0,)},
+    ],
+)  # fmt: skip
+def test_descriptions_of_no_rows_that_there_are_are_refused(wrong):
+    coordinator = Coordinator(runs.make_job((1, 1), n_rounds=1))
+    coordinator.start()
+    with pytest.raises(ProtocolError, match="coordinator, from worker 0,0: a description "):
+        coordinator.handle("worker 0,0", describe([5], [4], **wrong))
+
+
 @pytest.mark.parametrize(("grid", "owner"), [((2, 1), "server 0"), ((1, 1), "worker 0,0")])
 def test_cut_points_of_other_features_are_refused(grid, owner):
     coordinator = Coordinator(runs.make_job(grid, n_rounds=1))
