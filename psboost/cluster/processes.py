@@ -130,7 +130,7 @@ def rendezvous_for(transport: str):
         yield "tcp://127.0.0.1:0"
         return
     with tempfile.TemporaryDirectory(prefix="psboost-") as folder:
-        yield f"ipc://{folder}/coordinator"
+        yield f"ipc://{folder}/run"  # short, as a path may have 107 bytes
 
 
 def run_cluster(
