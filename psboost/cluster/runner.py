@@ -21,6 +21,14 @@ from psboost.wire.messages import Abort, Beat, Dismiss, Message, ReportCosts
 
 POLL_SECONDS = 0.2
 _MORE_SECONDS = 5.0  # than until somebody counts as dead
+_BROKEN = (
+    "the connection of {name} to {address} broke, and no message has come for {seconds:.0f} s since: what was under way is "
+    "lost; check the network between the two"
+)
+_UNCONNECTED = (
+    "{name} cannot reach {address}: no connection has come about for {seconds:.0f} s; check the network between the two, and "
+    "whether that is an address of the other one's which all can reach (--bind, --announce)"
+)
 
 log = logging.getLogger("psboost")
 
@@ -121,21 +129,11 @@ class Mailbox:
         """
         if self._endpoint.run == 0:
             return
-        for address, when in self._endpoint.broken().items():
-            silence = time.monotonic() - max(when, self._last_heard)
-            if silence > liveness.SILENCE_SECONDS + _MORE_SECONDS:
-                raise ClusterError(
-                    f"the connection of {self._endpoint.name} to {address} broke, and no message has come for {silence:.0f} "
-                    "s since: what was under way is lost; check the network between the two"
-                )
-        for address, since in self._endpoint.unconnected().items():
-            silence = time.monotonic() - max(since, self._last_heard)
-            if silence > liveness.SILENCE_SECONDS + _MORE_SECONDS:
-                raise ClusterError(
-                    f"{self._endpoint.name} cannot reach {address}: no connection has come about for {silence:.0f} s; check "
-                    "the network between the two, and whether that is an address of the other one's which all can reach "
-                    "(--bind, --announce)"
-                )
+        for what, of_addresses in ((_BROKEN, self._endpoint.broken()), (_UNCONNECTED, self._endpoint.unconnected())):
+            for address, when in of_addresses.items():
+                silence = time.monotonic() - max(when, self._last_heard)
+                if silence > liveness.SILENCE_SECONDS + _MORE_SECONDS:
+                    raise ClusterError(what.format(name=self._endpoint.name, address=address, seconds=silence))
 
 
 def run_role(role: Role, endpoint: Endpoint, mailbox: Mailbox) -> None:
