@@ -127,8 +127,8 @@ def train(
     def in_processes(**shared):
         with TemporaryDirectory(prefix="psboost-") as folder:
             data = as_file(folder, "train", X, y, sample_weight, **how)
-            how["purpose"] = EVALUATION
-            eval_files = tuple(as_file(folder, f"eval{i}", *pair, None, **how) for i, pair in enumerate(eval_data))
+            beside = how | {"purpose": EVALUATION}
+            eval_files = tuple(as_file(folder, f"eval{i}", *pair, None, **beside) for i, pair in enumerate(eval_data))
             return train_in_processes(job, data, eval_files, **shared)
 
     shared = {"on_round": on_round if callbacks else None, "bin_mapper": bin_mapper}

@@ -26,8 +26,8 @@ _BROKEN = (
     "lost; check the network between the two"
 )
 _UNCONNECTED = (
-    "{name} cannot reach {address}: no connection has come about for {seconds:.0f} s; check the network between the two, and "
-    "whether that is an address of the other one's which all can reach (--bind, --announce)"
+    "{name} cannot reach {address}: no connection has come about for {seconds:.0f} s; check the network between the two, "
+    "and whether that is an address of the other one's which all can reach (--bind, --announce)"
 )
 
 log = logging.getLogger("psboost")
