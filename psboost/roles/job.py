@@ -1,5 +1,6 @@
 """Knows what a training or prediction run is asked to do; does not know who does it, or where."""
 
+import math
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
@@ -77,8 +78,11 @@ class Grid:
 
 
 def told_steps(start: StartTree) -> Steps:
-    """The steps that the coordinator tells."""
-    return Steps(start.grad, start.hess, start.leaf_grad, start.leaf_hess, start.exact)
+    """The steps that the coordinator tells. ProtocolError for some that nobody can count in."""
+    steps = Steps(start.grad, start.hess, start.leaf_grad, start.leaf_hess, start.exact)
+    if not all(0.0 < step < math.inf for step in (steps.grad, steps.hess, steps.leaf_grad, steps.leaf_hess)):
+        raise ProtocolError(f"steps that nobody can count in: {steps}")
+    return steps
 
 
 @dataclass(frozen=True)

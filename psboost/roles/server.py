@@ -113,7 +113,7 @@ class Server(Role):
         steps = self._usual_steps
         if job.tells_steps(tree):
             [start] = yield from self.gather(StartTree, [COORDINATOR], tree=tree)
-            steps = told_steps(start)
+            steps = self.read(COORDINATOR, told_steps, start)
         if job.renews_cut_points(tree):
             yield from self._find_cut_points(tree)
         self._finder.start_tree(steps)

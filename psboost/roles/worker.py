@@ -250,7 +250,7 @@ class Worker(Role):
             self.send(COORDINATOR, PushMaxima(tree=tree, max_grad=max_grad, max_hess=max_hess))
         if job.tells_steps(tree):
             [start] = yield from self.gather(StartTree, [COORDINATOR], tree=tree)
-            steps = told_steps(start)
+            steps = self.read(COORDINATOR, told_steps, start)
         with self.stage("gradients"):
             sums = self._gradients.round(steps, self._rounding_keys[tree], self._row_offset)
         self._partition.reset(sums)

@@ -723,6 +723,14 @@ def test_descriptions_of_no_rows_that_there_are_are_refused(wrong):
         coordinator.handle("worker 0,0", describe([5], [4], **wrong))
 
 
+@pytest.mark.parametrize("step", [0.0, -1.0, np.nan, np.inf])
+@pytest.mark.parametrize("name", ["grad", "hess", "leaf_grad", "leaf_hess"])
+def test_steps_that_nobody_can_count_in_are_refused(name, step):
+    start = StartTree(tree=0, **{"grad": 1.0, "hess": 1.0, "leaf_grad": 1.0, "leaf_hess": 1.0, "exact": False, name: step})
+    with pytest.raises(ProtocolError, match="steps that nobody can count in"):
+        told_steps(start)
+
+
 @pytest.mark.parametrize(("grid", "owner"), [((2, 1), "server 0"), ((1, 1), "worker 0,0")])
 def test_cut_points_of_other_features_are_refused(grid, owner):
     coordinator = Coordinator(runs.make_job(grid, n_rounds=1))
