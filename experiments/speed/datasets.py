@@ -93,8 +93,13 @@ def _read(path: Path):
 def _name(shape: str, arguments) -> str:
     if arguments.data is None or shape == "dense":
         return f"{shape}-{arguments.scale:g}-{arguments.seed}"
-    stat = (arguments.data / f"{shape}-small-train.npz").stat()
-    return f"{shape}-file-{stat.st_size}-{stat.st_mtime_ns}"
+    return f"{shape}-file-{stamp(arguments.data / f'{shape}-small-train.npz')}"
+
+
+def stamp(path: Path) -> str:
+    """What tells a file's contents from those that it had before."""
+    stat = path.stat()
+    return f"{stat.st_size}-{stat.st_mtime_ns}"
 
 
 def _slug(way: str) -> str:

@@ -13,6 +13,8 @@ XGBOOST, LIGHTGBM = "XGBoost", "LightGBM"
 BY_MATRIX, IN_PLACE = f"{XGBOOST}, DMatrix", f"{XGBOOST}, in place"
 ROW_SPLIT, COLUMN_SPLIT = f"{XGBOOST}, row split", f"{XGBOOST}, column split"
 DATA, VOTING = f"{LIGHTGBM}, data", f"{LIGHTGBM}, voting"
+# LightGBM's own parameters by shape: where most are real values, a cell that is not stored is missing to the others, no 0.
+LIGHTGBM_ON = {"bosch": {"zero_as_missing": True}}
 ONE_THREAD = ", 1 thread"  # behind who is beside two threads of its own
 
 

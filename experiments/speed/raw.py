@@ -22,10 +22,7 @@ def measure(arguments) -> Iterator[Figure]:
             jobs = {
                 "psboost": peers.training("psboost", ways[GIVEN], *how),
                 peers.XGBOOST: peers.training("xgboost", folder, *how),
-                # where most are real values, a cell that is not stored is missing to the others, and no zero
-                peers.LIGHTGBM: peers.training(
-                    "lightgbm", folder, *how, parameters={"zero_as_missing": True} if shape == "bosch" else {}
-                ),
+                peers.LIGHTGBM: peers.training("lightgbm", folder, *how, parameters=peers.LIGHTGBM_ON.get(shape, {})),
             }
             yield from _figures(shape, threads, peers.in_turns(jobs, arguments.repeats), arguments)
 

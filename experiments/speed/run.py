@@ -23,7 +23,7 @@ import readme
 from datasets import default_cache
 from installed import settle
 from results import HEADER, PATH, Figure, keep, machine, path_of, show, versions
-from shapes import SHAPES
+from shapes import SEED, SHAPES, named
 
 from psboost.cluster.signals import exit_code, signals_as_interrupt
 
@@ -41,7 +41,7 @@ BESIDE = {  # who is measured, too
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", help=f"some of {','.join(HOMES)}, or all: with wire if run as root")
-    parser.add_argument("--shapes", default=",".join(SHAPES))
+    parser.add_argument("--shapes", type=named, default=",".join(SHAPES))
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of rows")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=20)
@@ -49,7 +49,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--raw-rounds", type=int, default=100)
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds that a peer has, with --only raw")
     parser.add_argument("--rates", default="1gbit,100mbit", help="of shaped links")
-    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--data", type=Path, help="a folder with SHAPE-small-train.npz and SHAPE-small-test.npz")
     parser.add_argument("--cache", type=Path, default=default_cache(), help="a folder for matrices and forests")
     parser.add_argument("--out", type=Path, help="the table; results.csv here, if data and rounds are the usual ones")
@@ -60,10 +60,9 @@ def parse() -> argparse.Namespace:
     arguments.only = names.get(arguments.only) or arguments.only.split(",")
     if set(arguments.only) == set(HOMES) and os.geteuid():
         arguments.only = names[None]
-    arguments.shapes, arguments.rates = arguments.shapes.split(","), arguments.rates.split(",")
-    for name, known in (("only", HOMES), ("shapes", SHAPES)):
-        if unknown := set(getattr(arguments, name)) - set(known):
-            parser.error(f"--{name}: unknown: {', '.join(sorted(unknown))}")
+    arguments.rates = arguments.rates.split(",")
+    if unknown := set(arguments.only) - set(HOMES):
+        parser.error(f"--only: unknown: {', '.join(sorted(unknown))}")
     arguments.cache.mkdir(parents=True, exist_ok=True)
     if arguments.out is None:
         arguments.out = path_of(parser, arguments, ("scale", "seed", "data", "rounds", "samples", "raw_rounds"))

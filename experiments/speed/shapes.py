@@ -1,7 +1,11 @@
 """Knows how to make data of five shapes, from a seed; does not know who trains on them."""
 
+import argparse
+
 import numpy as np
 from scipy import sparse
+
+SEED = 7  # of usual data
 
 
 def zipf(rng: np.random.Generator, size: tuple[int, int], n: int, exponent: float, shift: float) -> np.ndarray:
@@ -84,6 +88,14 @@ SHAPES = {
 }
 
 
+def named(text: str) -> list[str]:
+    """The shapes that a flag names, with commas; for argparse."""
+    names = text.split(",")
+    if unknown := set(names) - set(SHAPES):
+        raise argparse.ArgumentTypeError(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(SHAPES)}")
+    return names
+
+
 def labels(X, rng: np.random.Generator) -> np.ndarray:
     """0 or 1, by a noisy linear score of the hundred most frequent features and of a few of their products."""
     if sparse.issparse(X):
@@ -98,7 +110,7 @@ def labels(X, rng: np.random.Generator) -> np.ndarray:
     return (rng.random(len(score)) < 1 / (1 + np.exp(1 - score))).astype(np.float64)
 
 
-def make(shape: str, scale: float = 1.0, seed: int = 7):
+def make(shape: str, scale: float = 1.0, seed: int = SEED):
     """X (CSR or dense, float32) and y (0 or 1) of a shape; `scale`: of its number of rows."""
     function, n_rows = SHAPES[shape]
     rng = np.random.default_rng([seed, list(SHAPES).index(shape)])

@@ -46,13 +46,12 @@ from pathlib import Path
 
 import numpy as np
 import peers
-import results
-from datasets import TEST_ROWS
+from datasets import TEST_ROWS, stamp
 from installed import settle
 from peer import Spec, load, load_test
 from results import HEADER as TABLE_HEADER
-from results import Figure, compare, keep, machine, show, versions
-from shapes import SHAPES, make
+from results import Figure, compare, keep, machine, path_of, show, versions
+from shapes import SEED, SHAPES, make, named
 
 import psboost
 from psboost.boosting.forest import load_model
@@ -68,8 +67,6 @@ WAIT_SECONDS = 900
 PORT = 5555
 CACHE = Path(tempfile.gettempdir()) / "psboost-wire"
 MB = 1e6
-
-SEED = 7
 
 PEERS = {
     peers.ROW_SPLIT: {"program": "xgboost", "split": "row"},
@@ -159,8 +156,7 @@ class Data:
     @property
     def name(self) -> str:
         """Of these training rows and no others."""
-        stat = self.train.stat()
-        return f"{self.train.stem}-{stat.st_size}-{stat.st_mtime_ns}"
+        return f"{self.train.stem}-{stamp(self.train)}"
 
     def parts(self, split: str) -> list[Path]:
         """The training rows in N_HOSTS row slices, or column slices of as many stored values, made once."""
@@ -270,9 +266,7 @@ def run_peer(who: str, data: Data, n_rounds: int, rate: str, seconds: float) -> 
         parameters |= {"nthread": 1}
     else:
         parameters = {"objective": "binary", "max_depth": 6, "num_leaves": 63, "learning_rate": 0.3, "max_bin": 255}
-        parameters |= {"num_threads": 1, "verbosity": 1, "seed": 1} | how
-        if data.shape == "bosch":
-            parameters["zero_as_missing"] = True  # which a cell that is not stored is to the others
+        parameters |= {"num_threads": 1, "verbosity": 1, "seed": 1} | how | peers.LIGHTGBM_ON.get(data.shape, {})
     script = [sys.executable, str(Path(__file__).with_name("peer.py"))]
     marks: list[list[dict]] = [[] for _ in range(N_HOSTS)]
     parts, env = data.parts(split), environment()
@@ -452,7 +446,7 @@ def figures_apart(blank: Figure, run: Run, where: str) -> Iterator[Figure]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--shapes", default="url,avazu,rcv1,bosch")
+    parser.add_argument("--shapes", type=named, default="url,avazu,rcv1,bosch")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of rows")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--repeats", type=int, default=3, help="of psboost, and of each peer that is quick enough")
@@ -466,10 +460,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="the table; results.csv here, if data and rounds are the usual ones")
     arguments = parser.parse_args()
     if arguments.out is None:
-        arguments.out = results.path_of(parser, arguments, ("scale", "seed", "data", "rounds"))
-    arguments.shapes, arguments.rates = arguments.shapes.split(","), arguments.rate.split(",")
-    if unknown := set(arguments.shapes) - set(SHAPES):
-        parser.error(f"--shapes: unknown: {', '.join(sorted(unknown))}")
+        arguments.out = path_of(parser, arguments, ("scale", "seed", "data", "rounds"))
+    arguments.rates = arguments.rate.split(",")
     peers.need("xgboost", "lightgbm")
     print(f"{machine()}, {versions()}; {arguments.rounds} rounds, {arguments.repeats} repeats\n\n{TABLE_HEADER}", flush=True)
     try:
