@@ -197,7 +197,7 @@ class _Version(argparse.Action):
 
 def _train(args: argparse.Namespace) -> None:
     """`psboost train` and `psboost coordinator`."""
-    from psboost.config import config_from_args
+    from psboost.config import config_from_args, config_path
 
     config = config_from_args(args, os.environ)
     rendezvous = getattr(args, "rendezvous", None)
@@ -206,7 +206,7 @@ def _train(args: argparse.Namespace) -> None:
     if str(config.model) == "-":
         raise ParameterError("--model -: name a file, as a bin mapper is written beside it")
     mapper = _mapper_path(config.model)  # where one that was given is written again as it is
-    read = [config.data, config.labels, *(path for _, path in config.evals), args.config or os.environ.get("PSBOOST_CONFIG")]
+    read = [config.data, config.labels, *(path for _, path in config.evals), config_path(args, os.environ)]
     if config.bin_mapper is None or mapper is None or os.path.realpath(config.bin_mapper) != os.path.realpath(mapper):
         read.append(config.bin_mapper)
     check_outputs([config.model, mapper, config.report, config.report_html], read)

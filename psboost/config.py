@@ -52,7 +52,7 @@ from psboost.settings import (
 )
 
 __all__ = [
-    "Parameters", "TrainConfig", "add_flags", "check_setting", "config_from_args", "load_config"
+    "Parameters", "TrainConfig", "add_flags", "check_setting", "config_from_args", "config_path", "load_config"
 ]  # fmt: skip
 
 if TYPE_CHECKING:
@@ -179,11 +179,16 @@ def config_from_args(args: argparse.Namespace, environ: Mapping[str, str]) -> Tr
     """load_config for a namespace that add_flags filled; other attributes of it are left alone."""
     names = {name for cls in _CLASSES for name in settings_of(cls)}
     flags = {name: value for name, value in vars(args).items() if name in names}
+    return load_config(flags, environ, config_path(args, environ))
+
+
+def config_path(args: argparse.Namespace, environ: Mapping[str, str]) -> str | None:
+    """The TOML file that --config names or, without one, PSBOOST_CONFIG."""
     path = environ.get("PSBOOST_CONFIG") if args.config is None else args.config
     if path is not None and not path.strip():
         place = "PSBOOST_CONFIG in the environment" if args.config is None else "--config"
         raise ParameterError(f"{place} must be {File.expects}, not {path!r}")
-    return load_config(flags, environ, path)
+    return path
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

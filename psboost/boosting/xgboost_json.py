@@ -45,8 +45,10 @@ def dumps(forest: Forest) -> str:
         if not isinstance(key, str) or not isinstance(value, str):
             raise ModelError(f"attribute {key!r} is {value!r}: keys and values must be text")
     for text in (*attributes, *attributes.values(), *(forest.feature_names or ())):
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise ModelError(f"{text!r:.100} has a letter that no file's text can have: name columns otherwise")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise ModelError(f"{text!r:.100} has a letter that no file's text can have: name columns otherwise") from None
     width, names, numbers = forest.n_features, list(forest.feature_names or ()), None
     if width > MAX_NUMBERED:
         inner = [tree.feature[tree.left >= 0] for tree in forest.trees]

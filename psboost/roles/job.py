@@ -11,7 +11,7 @@ from psboost.boosting.split import SplitRule
 from psboost.data import zeros
 from psboost.errors import ProtocolError
 from psboost.roles.modes import BLOCK, check_grid
-from psboost.roles.role import server_name, worker_name
+from psboost.roles.role import COORDINATOR, Role, server_name, worker_name
 from psboost.wire.messages import DealFeatures, DealRanges, StartTree
 
 
@@ -83,6 +83,14 @@ def told_steps(start: StartTree) -> Steps:
     if not all(0.0 < step < math.inf for step in (steps.grad, steps.hess, steps.leaf_grad, steps.leaf_hess)):
         raise ProtocolError(f"steps that nobody can count in: {steps}")
     return steps
+
+
+def steps_of_tree(role: Role, job: "Job", tree: int, usual: Steps):
+    """The steps of a tree, for a role that is told them unless they are the usual ones; a generator."""
+    if not job.tells_steps(tree):
+        return usual
+    [start] = yield from role.gather(StartTree, [COORDINATOR], tree=tree)
+    return role.read(COORDINATOR, told_steps, start)
 
 
 @dataclass(frozen=True)

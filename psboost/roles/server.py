@@ -16,7 +16,7 @@ from psboost.data.sketch_bytes import SketchBytes
 from psboost.data.sketches import Sketches
 from psboost.errors import ProtocolError
 from psboost.kernels.splits import BUILD_LEFT
-from psboost.roles.job import Job, told_steps
+from psboost.roles.job import Job, steps_of_tree
 from psboost.roles.role import COORDINATOR, Role, server_name
 from psboost.wire.histogram_codecs import decode_histograms
 from psboost.wire.messages import (
@@ -26,7 +26,6 @@ from psboost.wire.messages import (
     PushHistograms,
     PushSketches,
     ShareCutPoints,
-    StartTree,
     split_by_range,
 )
 from psboost.wire.packing import pack_living, unpack_integers
@@ -110,10 +109,7 @@ class Server(Role):
 
     def _grow(self, tree: int):
         job = self._job
-        steps = self._usual_steps
-        if job.tells_steps(tree):
-            [start] = yield from self.gather(StartTree, [COORDINATOR], tree=tree)
-            steps = self.read(COORDINATOR, told_steps, start)
+        steps = yield from steps_of_tree(self, job, tree, self._usual_steps)
         if job.renews_cut_points(tree):
             yield from self._find_cut_points(tree)
         self._finder.start_tree(steps)

@@ -25,7 +25,7 @@ from psboost.kernels.gradients import add_values
 from psboost.kernels.prepare import prepare
 from psboost.kernels.splits import NODE, SHARD
 from psboost.kernels.words import n_words_of
-from psboost.roles.job import Job, told_steps
+from psboost.roles.job import Job, steps_of_tree
 from psboost.roles.modes import kernel_jobs
 from psboost.roles.part import AnySplits, Part
 from psboost.roles.role import COORDINATOR, Role, worker_name
@@ -38,7 +38,6 @@ from psboost.wire.messages import (
     PushLeafSums,
     PushMaxima,
     ShareCutPoints,
-    StartTree,
 )
 from psboost.wire.packing import pack_ascending, pack_bitvector, pack_integers, unpack_bitvector, unpack_integers
 
@@ -243,14 +242,12 @@ class Worker(Role):
 
     def _start_tree(self, tree: int):
         """New gradients, rounded; all rows in the root. Returns the tree's steps."""
-        job, steps = self._job, self._usual_steps
+        job = self._job
         if not job.loss.bounded and self._c == 0:
             with self.stage("gradients"):
                 max_grad, max_hess = self._gradients.maxima()
             self.send(COORDINATOR, PushMaxima(tree=tree, max_grad=max_grad, max_hess=max_hess))
-        if job.tells_steps(tree):
-            [start] = yield from self.gather(StartTree, [COORDINATOR], tree=tree)
-            steps = self.read(COORDINATOR, told_steps, start)
+        steps = yield from steps_of_tree(self, job, tree, self._usual_steps)
         with self.stage("gradients"):
             sums = self._gradients.round(steps, self._rounding_keys[tree], self._row_offset)
         self._partition.reset(sums)

@@ -241,6 +241,11 @@ def test_names_that_no_data_frame_can_have_are_left_out(names):
         dumps(Forest([], "reg:squarederror", 0.0, 3, True, feature_names=tuple(names)))
 
 
+def test_names_that_are_no_text_are_refused():
+    with pytest.raises(ModelError, match="ud800' has a letter that no file's text can have"):
+        dumps(Forest([], "reg:squarederror", 0.0, 1, True, feature_names=("a\ud800",)))
+
+
 def test_binary_models_are_called_that(tmp_path):
     xgboost = pytest.importorskip("xgboost")
     xgboost.train({}, xgboost.DMatrix(np.eye(2), [0, 1]), 1).save_model(tmp_path / "m.ubj")
