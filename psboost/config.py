@@ -82,7 +82,8 @@ class TrainConfig:
     grid: tuple[int, int] = define((1, 1), Grid(), "row shards x feature shards, one worker each")
     servers: int = define(1, Int(1, 2**16), "servers that merge histograms; none with one row shard, or in other modes")
     threads: int | None = define(
-        None, THREADS, "threads of each worker", optional="this machine's cores, shared among the workers"
+        None, THREADS, "threads of each worker, at most: no more grow trees than the data keep busy",
+        optional="this machine's cores, shared among the workers",
     )
     transport: str = define(
         "tcp",

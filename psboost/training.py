@@ -67,7 +67,8 @@ def train(
                      of features, LightGBM's way) or "sparse-allreduce" (only present bins travel). The model is the same
     grid             (row shards, feature shards): one worker for each block
     servers          servers that merge histograms; none with one row shard, or in modes other than "block"
-    threads          of each worker; by default this machine's cores, shared among the workers
+    threads          of each worker, at most: no more of them grow trees than the data keep busy, which report["job"] tells
+                     as n_threads; by default this machine's cores, shared among the workers
     transport        "memory" (one thread runs all roles, beside the workers' own `threads`: the default for one worker),
                      "inproc" (roles are threads: the default for several), "tcp" or "ipc" (processes on this machine), or
                      "virtual" (one thread runs all roles on a cluster that is not there; seconds are those of its clock,

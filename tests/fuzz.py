@@ -18,6 +18,7 @@ from scipy import sparse
 
 import psboost
 from psboost.data import block
+from psboost.roles import dealing
 from psboost.roles.modes import BLOCK, MODES
 
 _MOST_VALUES = 3_000_000
@@ -96,6 +97,7 @@ def try_one(seed: int, folder: Path) -> list[dict]:
     if len(np.unique(arguments["y"])) < 2:
         return []
     fill, block.DENSE_FILL = block.DENSE_FILL, 2.0 if rng.random() < 0.5 else block.DENSE_FILL
+    work, dealing.WORK_OF_A_THREAD = dealing.WORK_OF_A_THREAD, 1
     try:
         first = psboost.train(**{name: value for name, value in arguments.items() if name != "evals"}, threads=1)
         expected, others = model_of(first, folder), []
@@ -106,7 +108,7 @@ def try_one(seed: int, folder: Path) -> list[dict]:
             others += [place] if model_of(forest, folder) != expected else []
         return others
     finally:
-        block.DENSE_FILL = fill
+        block.DENSE_FILL, dealing.WORK_OF_A_THREAD = fill, work
 
 
 def main() -> int:

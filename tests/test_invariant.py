@@ -1,5 +1,6 @@
 """The same model, to the byte, on every grid, server count, transport, codec and mode, and in any order of messages."""
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -12,7 +13,7 @@ from psboost.boosting import partition
 from psboost.boosting.twins import Elders
 from psboost.data import block
 from psboost.roles import block_worker, dealing, worker
-from psboost.roles.modes import MODES
+from psboost.roles.modes import ALLREDUCE, MODES
 from psboost.roles.part import Part
 from tests import runs
 
@@ -35,7 +36,7 @@ PLACES = [
 @pytest.fixture(autouse=True)
 def few_rows_are_worth_a_thread(monkeypatch):
     monkeypatch.setattr(partition, "GROUP_ROWS", 16)
-    monkeypatch.setattr(block_worker, "FEW_VALUES", 0)
+    monkeypatch.setattr(dealing, "WORK_OF_A_THREAD", 1)
 
 
 def place(grid, servers, threads, transport, codec):
@@ -261,15 +262,19 @@ def test_a_border_between_threads_moves(tmp_path, monkeypatch):
     assert min(part.end for part in made) > 1
 
 
-@pytest.mark.parametrize(("few", "n_parts"), [(0, 2), (1 << 16, 1)])
-def test_features_of_few_values_are_not_shared_out_to_threads(few, n_parts, tmp_path, monkeypatch):
+@pytest.mark.parametrize("where", [{}, {"grid": (1, 2)}, {"grid": (2, 2)}, {"mode": ALLREDUCE, "grid": (2, 1)}])
+@pytest.mark.parametrize(("work", "n_threads"), [(1, 4), (1 << 40, 1)])
+def test_no_more_threads_than_are_worth_it(where, work, n_threads, tmp_path, monkeypatch):
     arguments = problem(n_rows=400) | {"num_boost_round": 3, "transport": "memory"}
     whole = saved(psboost.train(**arguments), tmp_path)
-    monkeypatch.setattr(block_worker, "FEW_VALUES", few)
+    monkeypatch.setattr(dealing, "WORK_OF_A_THREAD", work)
     made = []
     monkeypatch.setattr(worker, "Part", lambda *a: made.append(Part(*a)) or made[-1])
-    assert saved(psboost.train(**arguments, threads=2), tmp_path) == whole
-    assert len(made) == n_parts
+    forest = psboost.train(**arguments, **where, threads=4)
+    assert saved(forest, tmp_path) == whole
+    assert forest.report["job"]["n_threads"] == n_threads
+    n_workers = math.prod(where.get("grid", (1, 1)))
+    assert len(made) == n_workers * n_threads
 
 
 @pytest.mark.parametrize(("grid", "threads"), [((1, 1), 2), ((1, 2), 1), ((2, 2), 1), ((1, 2), 2)])

@@ -1,6 +1,6 @@
 """Knows how a worker of a block sends its histograms to servers, or proposes splits; does not know how its rows are kept."""
 
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
@@ -23,7 +23,6 @@ from psboost.wire.packing import pack_integers, unpack_living
 # Bytes of a message, two milliseconds on a link of 1 Gbit/s: it is sent while the next one is packed. Smaller ones go
 # together: where roles share cores, who gets the first would take the core that packs the second.
 _LARGE = 1 << 18
-FEW_VALUES = 1 << 16  # to build and search what so few come to takes less time than to wake up a thread for a part of them
 _UNEVEN = 1.05  # times as many stored values, a thread may get if that saves a part: one more costs each row some time
 MANY_TWINS = 0.25  # of a root's bins: fewer are not worth a second way
 
@@ -31,10 +30,11 @@ MANY_TWINS = 0.25  # of a root's bins: fewer are not worth a second way
 class BlockWorker(Worker):
     """Worker (r, c) of a training by blocks: servers sum its histograms or, with one row shard, it proposes splits."""
 
-    def __init__(self, job, row_shard, feature_shard, *args, **kwargs):
-        super().__init__(job, row_shard, feature_shard, *args, **kwargs)
-        owners = job.servers_of_ranges(feature_shard) if job.merges else []
-        self._ranges_of_servers = {server_name(s): [i for i, own in enumerate(owners) if own == s] for s in owners}
+    @cached_property
+    def _ranges_of_servers(self) -> dict[str, list[int]]:
+        """The numbers of the ranges that each server owns, once the coordinator has dealt them."""
+        owners = self._job.servers_of_ranges(self._c)
+        return {server_name(s): [i for i, own in enumerate(owners) if own == s] for s in owners}
 
     def _ranges_of_threads(self, range_offsets):
         offsets = range_offsets if self._job.n_threads > 1 or not self._job.merges else [0, range_offsets[-1]]
@@ -44,8 +44,6 @@ class BlockWorker(Worker):
         if self._job.merges:
             return self._ranges
         n_stored = [columns.n_stored(*features) for features in self._ranges]
-        if sum(n_stored) <= FEW_VALUES:
-            return [(self._ranges[0][0], self._ranges[-1][1])]
         if all(n <= STRIDES[-1] * columns.n_rows for n in n_stored):  # they take a cache line each, however narrow they are
             return self._ranges
         moved = _moved_ranges(self._ranges, self._bin_offsets)

@@ -89,6 +89,7 @@ class Coordinator(Role):
             bounds = self._job.loss.bounds(self._stock.max_weight, self._stock.max_label)
             self._usual_steps = self._job.steps(bounds, self._stock.n_rows)
             self._dealing = Dealing.of(self._stock, self._job, self._given)
+            self._job = self._dealing.job
             self._deal()
         yield from self._learn_cut_points()
         with self.stage("train"):
@@ -128,7 +129,7 @@ class Coordinator(Role):
         shared = yield from self.gather(ShareCutPoints, job.owners, tree=tree)
         points = [
             self.read(owner, CutPoints.from_arrays, message.cut_points, n_features)
-            for owner, message, n_features in zip(job.owners, shared, dealing.n_features_of_owners(job), strict=True)
+            for owner, message, n_features in zip(job.owners, shared, dealing.n_features_of_owners, strict=True)
         ]
         self._sketch_bytes = sum((SketchBytes(*message.sketch_bytes) for message in shared), self._sketch_bytes)
         self._n_sketchings += 1

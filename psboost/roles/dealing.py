@@ -1,6 +1,7 @@
 """Knows what the workers' rows hold, and deals features to shards and servers; does not know trees."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from psboost.wire.packing import pack_integers, unpack_ascending, unpack_integer
 _TINY = 1e-240  # the greatest weight at least: what is divided by steps of smaller ones may be infinite
 _UNEVEN = 1.25  # times the average load, what is dealt by bundles may come to: rows that are half as long save more
 _VALUES_PER_BIN = 16  # stored values of which the sums take as long in a tree as the search of one bin does
+WORK_OF_A_THREAD = 600_000  # and so many take as long, about, as to wake up one more thread again and again
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ class Dealing:
     values_of_feature_shards  int64 (C): stored values;  bins_of_servers  int64 (S): bins, at most
     min_rows         features stored in fewer rows are nobody's: they can never be split
     cut_points       of each feature shard, if a bin mapper was given
-    zero_as_missing, grad_bits  the training's rule for zeros, and bits of a row's grad and hess
+    job              with the threads of each worker that grow trees: no more than are worth it
     ranges_of_servers  for each server, (feature shard, number in it) of each of its ranges
     """
 
@@ -159,8 +161,7 @@ class Dealing:
     bins_of_servers: np.ndarray
     min_rows: int
     cut_points: list[CutPoints] | None
-    zero_as_missing: zeros.Rule
-    grad_bits: int
+    job: Job
     ranges_of_servers: list[list[tuple[int, int]]]
 
     @staticmethod
@@ -182,6 +183,7 @@ class Dealing:
         bins = np.minimum(counts, job.parameters.max_bin)
         work = counts + _VALUES_PER_BIN * bins  # of who reads the values and searches the bins; servers have the bins alone
         bundles = None if stock.bundles is None else stock.bundles[usable][order]
+        job = replace(job, n_threads=_threads_worth_it(counts, bins if bundles is None else np.ones_like(bins), job))
         shards = _deal_alike(work, job.n_feature_shards, bundles)
         features, range_offsets, bins_of_servers = [], [], np.zeros(job.n_servers, np.int64)
         for c in range(job.n_feature_shards):
@@ -204,8 +206,7 @@ class Dealing:
             bins_of_servers=bins_of_servers,
             min_rows=min_rows,
             cut_points=None if given is None else [given.select(of_shard) for of_shard in features],
-            zero_as_missing=job.zero_as_missing,
-            grad_bits=job.grad_bits,
+            job=job,
             ranges_of_servers=[job.ranges_of_server(s) for s in range(job.n_servers)],
         )
 
@@ -238,14 +239,16 @@ class Dealing:
         return {
             "n_rows": self.stock.n_rows,
             "max_weight": self.stock.max_weight,
-            "grad_bits": self.grad_bits,
+            "grad_bits": self.job.grad_bits,
+            "n_threads": self.job.n_threads,
             "max_label": self.stock.max_label,
-            "zero_rule": zeros.name_of(self.zero_as_missing),
+            "zero_rule": zeros.name_of(self.job.zero_as_missing),
         }
 
-    def n_features_of_owners(self, job: Job) -> list[int]:
+    @property
+    def n_features_of_owners(self) -> list[int]:
         """How many features each of Job.owners has."""
-        of_ranges = [np.diff(edges) for edges in self.range_offsets]
+        job, of_ranges = self.job, [np.diff(edges) for edges in self.range_offsets]
         if job.merges:
             return [int(sum(of_ranges[c][i] for c, i in ranges)) for ranges in self.ranges_of_servers]
         n_owners = job.n_row_shards  # of each shard: 1, or all workers of a ring
@@ -261,6 +264,18 @@ class Dealing:
                 of_shards[c].append(points.part(at, end))
                 at = end
         return [CutPoints.join(parts) for parts in of_shards]
+
+
+def _threads_worth_it(counts: np.ndarray, n_bins: np.ndarray, job: Job) -> int:
+    """How many threads of each worker, job.n_threads at most, grow trees soonest.
+
+    counts, n_bins  int64: in how many rows each feature is stored, and how many bins it may have
+
+    Work that n threads share takes an n-th of the time, and to wake them up n times as long as to wake up one: so the n-th
+    is worth it where each has n times WORK_OF_A_THREAD.
+    """
+    n_values = counts.sum() // job.n_row_shards + _VALUES_PER_BIN * n_bins.sum()
+    return max(1, min(job.n_threads, math.isqrt(int(n_values) // job.n_feature_shards // WORK_OF_A_THREAD)))
 
 
 def _deal(loads: np.ndarray, shares: list[int], most: int | None = None) -> tuple[np.ndarray, np.ndarray]:

@@ -104,7 +104,7 @@ class Job(Grid):
     codec: str = "packed"
     eval_names: tuple[str, ...] = ()
     data_name: str = "the training data"  # for error messages
-    n_threads: int = 1  # of each worker
+    n_threads: int = 1  # of each worker, at most, until the coordinator has decided
     mode: str = BLOCK  # one of MODES; in all others workers hold whole rows and sum histograms in a ring, without servers
 
     def __post_init__(self) -> None:
@@ -162,7 +162,9 @@ class Job(Grid):
         """This job by what the coordinator has decided; ProtocolError for what it cannot."""
         if deal.zero_rule not in zeros.RULES:
             raise ProtocolError(f"a rule for zeros that there is not: {deal.zero_rule!r:.40}")
-        return self.with_rules(zeros.RULES[deal.zero_rule], deal.grad_bits)
+        if not 1 <= deal.n_threads <= self.n_threads:
+            raise ProtocolError(f"{deal.n_threads} threads of each worker, which has {self.n_threads}")
+        return replace(self.with_rules(zeros.RULES[deal.zero_rule], deal.grad_bits), n_threads=deal.n_threads)
 
     # who does what
 

@@ -37,12 +37,7 @@ class Server(Role):
     def __init__(self, job: Job, server: int, stage=None):
         super().__init__(server_name(server), stage)
         self._job, self._workers, self._shards = job, job.workers_of_server(server), job.shards_of_server(server)
-        self._shard_of_ranges = [c for c, _ in job.ranges_of_server(server)]
-        shards = self._shards * job.n_row_shards
-        self._ranges_of = {  # the numbers of its ranges, for each worker
-            worker: [k for k, own in enumerate(self._shard_of_ranges) if own == c]
-            for worker, c in zip(self._workers, shards, strict=True)
-        }
+        self._number = server
 
     def run(self):
         job = self._job
@@ -54,6 +49,12 @@ class Server(Role):
         [self._deal] = yield from self.gather(DealRanges, [COORDINATOR])
         deal = self._deal
         job = self._job = self.read(COORDINATOR, self._job.as_told, deal)
+        self._shard_of_ranges = [c for c, _ in job.ranges_of_server(self._number)]
+        self.check_number(COORDINATOR, len(deal.range_offsets) - 1, len(self._shard_of_ranges), "ranges of features")
+        self._ranges_of = {  # the numbers of its ranges, for each worker
+            worker: [k for k, own in enumerate(self._shard_of_ranges) if own == c]
+            for worker, c in zip(self._workers, self._shards * job.n_row_shards, strict=True)
+        }
         self._ids = self.read(COORDINATOR, unpack_integers, deal.features, int(deal.range_offsets[-1]))
         self._range_offsets = deal.range_offsets
         self._usual_steps = job.steps(job.loss.bounds(deal.max_weight, deal.max_label), deal.n_rows)

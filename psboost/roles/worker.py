@@ -64,12 +64,13 @@ class Worker(Role):
         self._job, self._r, self._c = job, row_shard, feature_shard
         self._peers = {c: worker_name(row_shard, c) for c in range(job.n_feature_shards) if c != feature_shard}
         self._source, self._eval_sources = source, tuple(eval_sources)
-        self._side_by_side = side_by_side
+        self._side_by_side, self._n_readers = side_by_side, job.n_threads
 
     def run(self):
         self._describe()
         [deal] = yield from self.gather(DealFeatures, [COORDINATOR])
         job = self._job = self.read(COORDINATOR, self._job.as_told, deal)
+        self.check_number(COORDINATOR, len(deal.range_offsets) - 1, len(job.shares_of_ranges(self._c)), "ranges of features")
         self._ids = self.read(COORDINATOR, unpack_integers, deal.features, int(deal.range_offsets[-1]))
         self._ranges = self._ranges_of_threads(deal.range_offsets.tolist())
         with self.stage("read"):
@@ -131,7 +132,7 @@ class Worker(Role):
     def _count(self, source: Source) -> list[Counts]:
         """What the worker's part of the row shard stores, in parts."""
         span = source.split(self._span(source), self._job.n_feature_shards)[self._c]
-        return source.count_in_parts(span, self._job.n_threads, self._side_by_side)
+        return source.count_in_parts(span, self._n_readers, self._side_by_side)
 
     def _labels(self, source: Source, span: tuple[int, int], part: Held | Counts) -> np.ndarray:
         if part.labels is None:
@@ -142,7 +143,7 @@ class Worker(Role):
         """The row shard's rows with this worker's features, then the evaluation rows."""
         sources = [source.with_rule(self._job.zero_as_missing) for source in (self._source, *self._eval_sources)]
         if self._peers:  # which counted some of the rows
-            threads = self._job.n_threads, self._side_by_side
+            threads = self._n_readers, self._side_by_side
             parts = [source.read_columns(self._span(source), self._ids, *threads) for source in sources]
         else:
             both = zip(sources, self._counted, strict=True)

@@ -182,7 +182,7 @@ class DealFeatures(Message):
     each worker. `n_rows` counts the rows of all shards; `rows_of_shard` those of the receiver's own, of the training data,
     then of each evaluation set, as its workers have counted them together. `cut_points` are the shard's with a given bin
     mapper, else empty; as in ShareCutPoints. `zero_rule` is the name of the rule for zeros of this training (data/zeros.py),
-    `grad_bits` how many bits a row's gradient is rounded to.
+    `grad_bits` how many bits a row's gradient is rounded to, `n_threads` how many threads of each worker grow trees.
     """
 
     features: Packed
@@ -194,6 +194,7 @@ class DealFeatures(Message):
     max_label: float
     zero_rule: str
     grad_bits: int
+    n_threads: int
     cut_points: tuple[np.ndarray, ...] = ()
 
 
@@ -202,7 +203,7 @@ class DealRanges(Message):
 
     `features` as in DealFeatures. `range_offsets` (int64, n_ranges + 1): the features of range k are
     features[range_offsets[k] : range_offsets[k+1]], the first of which is feature range_begins[k] (int64, n_ranges) of its
-    shard. `cut_points`, `zero_rule` and `grad_bits` as in DealFeatures.
+    shard. `cut_points`, `zero_rule`, `grad_bits` and `n_threads` as in DealFeatures.
     """
 
     features: Packed
@@ -213,6 +214,7 @@ class DealRanges(Message):
     max_label: float
     zero_rule: str
     grad_bits: int
+    n_threads: int
     cut_points: tuple[np.ndarray, ...] = ()
 
 

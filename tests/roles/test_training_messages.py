@@ -15,7 +15,7 @@ from psboost.data.sketches import Sketches
 from psboost.errors import DataError, ParameterError, ProtocolError
 from psboost.kernels.gradients import compute_gradients
 from psboost.kernels.splits import BUILD_LEFT, N_PROPOSED, N_SPLIT, NODE, NODE_GRAD
-from psboost.roles import block_worker
+from psboost.roles import block_worker, dealing
 from psboost.roles.block_worker import BlockWorker
 from psboost.roles.coordinator import Coordinator
 from psboost.roles.dealing import Dealing, Stock
@@ -275,7 +275,7 @@ def test_each_row_is_described_once():
 
 def deal_features(features, range_offsets, cut_points=(), **how):
     shared = {"row_offset": 0, "n_rows": 4, "rows_of_shard": (4,), "max_weight": 1.0, "max_label": 1.0}
-    shared |= {"zero_rule": "true", "grad_bits": 16}
+    shared |= {"zero_rule": "true", "grad_bits": 16, "n_threads": 1}
     return DealFeatures(
         features=pack_integers(np.array(features, np.int64)),
         range_offsets=np.array(range_offsets, np.int64),
@@ -443,7 +443,7 @@ def test_a_worker_whose_threads_share_out_a_servers_features():
     job = replace(runs.make_job((2, 2), 2, n_rounds=1, max_depth=2, min_child_weight=0, grad_bits=16), n_threads=2)
     worker = BlockWorker(job, 0, 1, runs.make_source(job, np.repeat(TINY, 2, axis=0), np.repeat(column(0, 1, 0, 1), 2)))
     worker.start()
-    [(name, pushed)] = worker.handle("coordinator", deal_features([0, 5], [0, 1, 2], n_rows=8))
+    [(name, pushed)] = worker.handle("coordinator", deal_features([0, 5], [0, 1, 2], n_rows=8, n_threads=2))
     assert name == "server 1"
     for arrays in split_by_range(pushed.sketches, 2):
         assert Sketches.from_arrays(arrays, 1).n_features == 1
@@ -468,7 +468,7 @@ def server_2x2():
     both = points([2.0, FLOAT_MAX], [5.0, FLOAT_MAX])
     deal = DealRanges(
         features=pack_integers(np.array([7, 3])), range_offsets=np.array([0, 1, 2]), range_begins=np.array([0, 0]),
-        n_rows=8, max_weight=1.0, max_label=1.0, zero_rule="true", grad_bits=8,
+        n_rows=8, max_weight=1.0, max_label=1.0, zero_rule="true", grad_bits=8, n_threads=1,
         cut_points=both.to_arrays(),
     )  # fmt: skip
     assert server.handle("coordinator", deal) == [] and start_tree(server, job) == []
@@ -662,6 +662,12 @@ def test_a_coordinator_deals_chooses_and_closes():
     assert tree.value[[1, 3, 4]].tolist() == sent[0][1].values.tolist()
 
 
+@pytest.fixture
+def any_work_is_worth_a_thread(monkeypatch):
+    monkeypatch.setattr(dealing, "WORK_OF_A_THREAD", 1)
+
+
+@pytest.mark.usefixtures("any_work_is_worth_a_thread")
 @pytest.mark.parametrize(("grid", "n_threads", "most"), [((1, 2), 1, 2), ((1, 1), 2, 2), ((2, 4), 1, 1), ((1, 2), 2, 1)])
 def test_whole_bundles_are_dealt(grid, n_threads, most):
     """Of four categories of five columns each: a row has as many in each shard, and in what each thread holds."""
@@ -671,10 +677,10 @@ def test_whole_bundles_are_dealt(grid, n_threads, most):
 
     def deal(*borders, counts):
         described = [describe(columns, counts, n_rows=50, borders=borders) for _ in job.workers]
-        dealing = Dealing.of(Stock.of(described, job), job, None)
-        ids = [numbers_in(dealing.for_worker(0, c)) for c in range(grid[1])]
+        dealt = Dealing.of(Stock.of(described, job), job, None)
+        ids = [numbers_in(dealt.for_worker(0, c)) for c in range(grid[1])]
         assert sorted(sum(ids, [])) == columns.tolist()
-        edges = dealing.range_offsets if n_threads > 1 else [[0, len(of_shard)] for of_shard in ids]
+        edges = dealt.range_offsets if n_threads > 1 else [[0, len(of_shard)] for of_shard in ids]
         parts = [of_shard[b:e] for of_shard, own in zip(ids, edges, strict=True) for b, e in pairwise(own)]
         return [sorted({column // 5 for column in part}) for part in parts]
 
@@ -686,16 +692,34 @@ def test_whole_bundles_are_dealt(grid, n_threads, most):
     assert any(len(part) > most for part in uneven)
 
 
+@pytest.mark.usefixtures("any_work_is_worth_a_thread")
 def test_in_a_ring_each_chunk_has_as_many_bins():
     params = {"min_child_weight": 0, "max_bin": 4, "grad_bits": 16}
     job = replace(runs.make_job((2, 1), n_rounds=1, mode="allreduce", **params), n_threads=2)
     counts = np.repeat([50, 1, 1, 1], 5)  # of each worker
     borders = (np.array([[4, 5], [9, 10], [14, 15]]),)
     described = [describe(np.arange(20), counts, n_rows=50, borders=borders) for _ in job.workers]
-    dealing = Dealing.of(Stock.of(described, job), job, None)
-    [features], [edges], bins = dealing.features, dealing.range_offsets, np.minimum(2 * counts, 4)
+    dealt = Dealing.of(Stock.of(described, job), job, None)
+    [features], [edges], bins = dealt.features, dealt.range_offsets, np.minimum(2 * counts, 4)
     loads = [int(bins[features[begin:end]].sum()) for begin, end in pairwise(edges)]
     assert len(loads) == 4 and max(loads) - min(loads) <= 4
+
+
+@pytest.mark.parametrize(
+    ("grid", "has_bundles", "work"),
+    [((1, 1), False, 1640), ((1, 1), True, 1160), ((2, 1), False, 1640), ((1, 2), False, 820)],
+)
+def test_how_many_threads_are_worth_it(grid, has_bundles, work, monkeypatch):
+    """Of ten features that each row shard has in 100 rows, in four bins, or in one if they are bundled."""
+    job = replace(runs.make_job(grid, n_rounds=1, min_child_weight=0, max_bin=4, grad_bits=16), n_threads=3)
+    borders = (np.array([[4, 5]]),) if has_bundles else ()
+    counts = np.full(10, 100 if grid[1] == 1 else 50)  # each worker counts some of its row shard's rows
+    described = [describe(np.arange(10), counts, n_rows=100, borders=borders) for _ in job.workers]
+    for least, n_threads in ((work // 9, 3), (work // 9 + 1, 2), (work // 4, 2), (work // 4 + 1, 1), (work + 1, 1)):
+        monkeypatch.setattr(dealing, "WORK_OF_A_THREAD", least)
+        dealt = Dealing.of(Stock.of(described, job), job, None)
+        assert dealt.job.n_threads == dealt.for_worker(0, 0).n_threads == n_threads
+        assert len(dealt.range_offsets[0]) - 1 == len(dealt.job.shares_of_ranges(0))
 
 
 def test_sums_of_other_leaves_are_refused():
@@ -754,17 +778,26 @@ def test_proposals_of_other_nodes_are_refused(n_gains, n_splits):
         coordinator.handle("worker 0,0", proposal)
 
 
-def test_an_unknown_rule_for_zeros_is_refused():
-    job = runs.make_job((2, 1), 1, n_rounds=1)
-    deal = deal_features([0], [0, 1], zero_rule="perhaps")
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"zero_rule": "perhaps"}, "a rule for zeros that there is not: 'perhaps'"),
+        ({"n_threads": 0}, "0 threads of each worker, which has 3"),
+        ({"n_threads": 4}, "4 threads of each worker, which has 3"),
+        ({"n_threads": 2}, "1 ranges of features, expected 2"),
+    ],
+)
+def test_what_the_coordinator_cannot_decide_is_refused(wrong, why):
+    job = replace(runs.make_job((2, 1), 1, n_rounds=1), n_threads=3)
+    deal = deal_features([0], [0, 1], **wrong)
     worker = BlockWorker(job, 0, 0, runs.make_source(job, TINY, column(0, 1, 0, 1)))
     worker.start()
-    with pytest.raises(ProtocolError, match="worker 0,0, from coordinator: a rule for zeros that there is not: 'perhaps'"):
+    with pytest.raises(ProtocolError, match=f"worker 0,0, from coordinator: {why}"):
         worker.handle("coordinator", deal)
     server = Server(job, 0)
     server.start()
     values = {name: value for name, value in vars(deal).items() if name in DealRanges.types}
-    with pytest.raises(ProtocolError, match="server 0, from coordinator: a rule for zeros that there is not: 'perhaps'"):
+    with pytest.raises(ProtocolError, match=f"server 0, from coordinator: {why}"):
         server.handle("coordinator", DealRanges(**values, range_begins=np.array([0])))
 
 
