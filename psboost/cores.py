@@ -1,14 +1,31 @@
 """Knows which cores this process may use, and whether threads of it may go before others; does not know what for."""
 
+import math
 import os
 import resource
 import threading
 from functools import cache
+from pathlib import Path
+
+_CONTROL_GROUP = Path("/sys/fs/cgroup")  # as a process in a container sees its own
 
 
 def n_cores() -> int:
-    """At least 1; no more than the scheduler lets this process use, where it says."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """At least 1; no more than the scheduler lets this process use, where it says, nor than its container may use."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(there, _quota()))
+
+
+def _quota() -> int:
+    """How many cores' time a control group may use, rounded up; as many as there are if it may use all."""
+    for files in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):  # versions 2 and 1
+        try:
+            quota, period = " ".join((_CONTROL_GROUP / file).read_text() for file in files).split()
+        except OSError:
+            continue
+        if quota not in ("max", "-1"):
+            return math.ceil(int(quota) / int(period))
+    return os.cpu_count() or 1
 
 
 @cache
