@@ -30,12 +30,9 @@ class SplitRule:
     min_child_weight: float
 
     def leaf_values(self, sums: np.ndarray, learning_rate: float) -> np.ndarray:
-        """float32 (n): what a tree's leaves of these sums of grad and hess, float64 (n, 2), are worth (kernels.trees). As in
-        XGBoost, a root that min_child_weight would not let be a child is worth nothing."""
+        """float32 (n): what a tree's leaves of these sums of grad and hess, float64 (n, 2), are worth (kernels.trees)."""
         values = np.empty(len(sums), np.float32)
         trees.weigh_leaves(sums, self.reg_lambda, self.reg_alpha, learning_rate, values)
-        if len(sums) == 1 and sums[0, 1] < self.min_child_weight:
-            values[0] = 0.0
         return values
 
 

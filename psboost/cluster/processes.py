@@ -43,7 +43,7 @@ _NURSERY_SECONDS = 6.0  # more than cluster/nursery.py takes to end its members
 def _psboost() -> list[str]:
     """The command `psboost`, as the one that runs here: modules are searched for in the same places."""
     code = f"import sys; sys.path[:] = {list(map(str, sys.path))}; from psboost.cli import main; main()"
-    return [sys.executable, "-c", code]
+    return [sys.executable, "-P", "-c", code]
 
 
 class Processes:

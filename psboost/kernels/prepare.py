@@ -128,7 +128,7 @@ def _compile(named: list[tuple[str, tuple[str, ...]]]) -> None:
         helpers: list[subprocess.Popen] = []
         try:
             for _ in range(min(n_cores(), _MOST_PROCESSES) - 1 if sys.executable else 0):
-                helpers.append(subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.DEVNULL))
+                helpers.append(subprocess.Popen([sys.executable, "-P", "-c", code], stdin=subprocess.DEVNULL))
             compile_some(named, folder)
             if any([helper.wait() for helper in helpers]):  # what it claimed is still to be compiled
                 compile_some(named)
