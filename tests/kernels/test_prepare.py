@@ -334,8 +334,9 @@ from psboost.kernels.prepare import JOBS, kernels_of
 from psboost.roles.modes import kernel_jobs
 X = np.random.default_rng(0).integers(0, 3, (60, 4)).astype(np.float32)
 X = X if {dense} else __import__("scipy.sparse").sparse.csr_array(X)
+before = set(sys.modules)
 psboost.train({{}}, X, X.sum(1) > 3, mode={mode!r}, grid={grid}, transport="memory", num_boost_round=2)
-heavy = [module for module in ("scipy.linalg", "numba.np.linalg", "numba.np.arraymath") if module in sys.modules]
+heavy = sorted({{"scipy.linalg", "numba.np.linalg", "numba.np.arraymath"}} & (set(sys.modules) - before))
 jobs = kernel_jobs({mode!r}, {grid})
 others = {{module for modules in JOBS.values() for module in modules}} - {{module for job in jobs for module in JOBS[job]}}
 print(heavy, [(module, kernel.__name__) for module in others for kernel in kernels_of(module) if kernel.n_ready])
