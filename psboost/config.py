@@ -44,6 +44,7 @@ from psboost.settings import (
     define,
     flag_of,
     help_of,
+    meant,
     metavar_of,
     nearest,
     read_layer,
@@ -234,9 +235,12 @@ def _toml_layers(path: str | os.PathLike[str] | None) -> list[dict[str, Any]]:
             raise ParameterError(f"{path}: {name} must be a table, [{name}]")
     if not isinstance(content.get("eval", {}), dict):
         raise ParameterError(f"{path}: eval must be a table, [eval] with NAME = DATA")
+    run, boosting = [*settings_by_key(TrainConfig), *TrainConfig.SUBTABLES], [*settings_of(Parameters), *ALIASES]
     for name in content:
-        if ALIASES.get(name, name) in settings_of(Parameters):
+        if name in boosting:
             raise ParameterError(f"{path}: {name} is a boosting parameter; it belongs in [parameters]")
+        if name not in run and (near := meant(name, run + boosting)) in boosting:
+            raise ParameterError(f"unknown setting {name!r} in {path}; did you mean {near}, in [parameters]?")
     for name in parameters:
         if name in settings_by_key(TrainConfig):
             raise ParameterError(f"{path}: {name} is no boosting parameter; it belongs above the first table")

@@ -287,8 +287,13 @@ def _unknown(cls: type, key: object, keys: Iterable[str], where: object) -> str:
 
 def nearest(name: str, known: list[str], *, lists: bool = True) -> str:
     """The end of a message about an unknown name: which one was probably meant; else, if it `lists` them, all there are."""
+    if near := meant(name, known):
+        return f"; did you mean {near}?"
+    return "; known are " + ", ".join(sorted(known)) if lists else ""
+
+
+def meant(name: str, known: list[str]) -> str | None:
+    """The one that was probably meant by a name that is none of them."""
     import difflib
 
-    if near := difflib.get_close_matches(name, known, n=1, cutoff=0.5):
-        return f"; did you mean {near[0]}?"
-    return "; known are " + ", ".join(sorted(known)) if lists else ""
+    return next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.5)), None)

@@ -339,6 +339,8 @@ def test_contradicting_aliases_in_the_environment():
         ("server = 2", "did you mean servers?"),
         ("evals = 2", "did you mean eval?"),
         ("max_depth = 2", "belongs in [parameters]"),
+        ("eta = 0.1", "belongs in [parameters]"),
+        ("max_dept = 2", "did you mean max_depth, in [parameters]?"),
         ("[parameters]\nmax_dept = 2", "did you mean max_depth?"),
         ("[parameters]\nservers = 2", "belongs above the first table"),
         ("[parameters]\nmax_depth = '2'", "max_depth in [parameters] must be"),
