@@ -125,7 +125,7 @@ class RowPartition:
         side_by_side: Callable[..., Iterable] = map,
     ):  # fmt: skip
         """packed: each training row's grad and hess (kernels.packed_rows), when rows are split. `side_by_side` is a `map`,
-        as Worker takes it, that calls its function in n_threads threads."""
+        that calls its function in n_threads threads."""
         self.node_of_row = np.zeros(n_rows, np.uint8 if 0 < max_depth <= 7 else np.int32)
         self._n_train, self._packed, self._side_by_side = n_train, packed, side_by_side
         words, self._lists = np.empty((kernels.N_PLACES, n_words_of(n_rows)), np.uint64), np.empty(2 * n_rows, np.int32)

@@ -100,7 +100,7 @@ def make_member_role(name: str, spec: dict, stopwatch: Stopwatch, stack: ExitSta
             return make_role(name, job, stage=stopwatch.stage)
         eval_sources = tuple(DataInput.from_dict(fields).open() for fields in spec["eval_data"])
         threads = stack.enter_context(side_by_side(job.n_threads, name))
-        return make_role(name, job, data.open(), eval_sources, stage=stopwatch.stage, side_by_side=threads)
+        return make_role(name, job, data.open(), eval_sources, stage=stopwatch.stage, threads=threads)
     if spec["task"] == "predict":
         grid = Grid(**spec["grid"])
         forest = load_model(spec["model"])

@@ -52,7 +52,7 @@ def train_in_process(
         for name in (*job.servers, *job.workers):
             threads = stack.enter_context(side_by_side(job.n_threads if name in job.workers else 1, name))
             stopwatch = costs[name].stopwatch
-            others.append(make_role(name, job, source, eval_sources, stage=stopwatch.stage, side_by_side=threads))
+            others.append(make_role(name, job, source, eval_sources, stage=stopwatch.stage, threads=threads))
         _run(coordinator, others, costs, transport)
     return coordinator.result, costs
 

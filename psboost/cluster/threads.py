@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from queue import SimpleQueue
 from typing import Any
@@ -19,21 +20,21 @@ def default_threads(n_workers: int) -> int:
 
 
 @contextmanager
-def side_by_side(n_threads: int, name: str) -> Iterator[Callable[..., Iterable]]:
-    """A `map` that calls its function in n_threads threads, the caller's among them.
+def side_by_side(n_threads: int, name: str) -> Iterator[Callable[[int], Callable[..., Iterable]]]:
+    """Threads: of n of them, n_threads at most and the caller's among them, a `map` that calls its function in these.
 
     Each takes the next item when it is done with one, so that items need not be alike. A call takes half the time of one
     that goes through concurrent.futures: a tree makes dozens, each of a millisecond or two.
     """
     if n_threads == 1:
-        yield map
+        yield lambda n: map
         return
-    tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    tasks: list[SimpleQueue[Callable[[], None] | None]] = [SimpleQueue() for _ in range(1, n_threads)]  # of each helper
     ended: SimpleQueue[BaseException | None] = SimpleQueue()
     arrived, n_due = np.zeros(1, np.int64), 0  # how often a helper was done, and is to be
 
-    def help_out() -> None:
-        while (work := tasks.get()) is not None:
+    def help_out(own: SimpleQueue) -> None:
+        while (work := own.get()) is not None:
             try:
                 work()
             except BaseException as error:
@@ -42,7 +43,7 @@ def side_by_side(n_threads: int, name: str) -> Iterator[Callable[..., Iterable]]
                 ended.put(None)
             arrivals.arrive(arrived)
 
-    def map_in_threads(function: Callable, *iterables: Iterable) -> list:
+    def map_in_threads(most: int, function: Callable, *iterables: Iterable) -> list:
         nonlocal n_due
         items = list(zip(*iterables, strict=False))
         results: list[Any] = [None] * len(items)
@@ -52,10 +53,10 @@ def side_by_side(n_threads: int, name: str) -> Iterator[Callable[..., Iterable]]
             while (turn := next(turns)) < len(items):
                 results[turn] = function(*items[turn])
 
-        n_others = max(0, min(n_threads, len(items)) - 1)
+        n_others = max(0, min(most, n_threads, len(items)) - 1)
         n_due += n_others
-        for _ in range(n_others):
-            tasks.put(work)
+        for of_helper in tasks[:n_others]:  # the same ones each time, whose cores have what they worked on
+            of_helper.put(work)
         try:
             work()
         finally:
@@ -67,13 +68,15 @@ def side_by_side(n_threads: int, name: str) -> Iterator[Callable[..., Iterable]]
                 raise error
         return results
 
-    helpers = [threading.Thread(target=help_out, name=f"{name} {i}", daemon=True) for i in range(1, n_threads)]
+    helpers = [
+        threading.Thread(target=help_out, args=(own,), name=f"{name} {i}", daemon=True) for i, own in enumerate(tasks, 1)
+    ]
     for helper in helpers:
         helper.start()
     try:
-        yield map_in_threads
+        yield lambda n: map if n == 1 else partial(map_in_threads, n)
     finally:
-        for _ in helpers:
-            tasks.put(None)
+        for of_helper in tasks:
+            of_helper.put(None)
         for helper in helpers:
             helper.join()

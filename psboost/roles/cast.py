@@ -1,6 +1,5 @@
 """Knows which class plays which role of a training; does not know where roles run."""
 
-from collections.abc import Callable
 
 from psboost.data.source import Source
 from psboost.roles.block_worker import BlockWorker
@@ -8,6 +7,7 @@ from psboost.roles.job import Job
 from psboost.roles.ring_worker import RingWorker
 from psboost.roles.role import Role, Stage
 from psboost.roles.server import Server
+from psboost.roles.worker import Threads, one_thread
 
 
 def make_role(
@@ -17,7 +17,7 @@ def make_role(
     eval_sources: tuple[Source, ...] = (),
     *,
     stage: Stage | None = None,
-    side_by_side: Callable = map,
+    threads: Threads = one_thread,
 ) -> Role:
     """The server or worker of that name, of job.servers or job.workers. Only workers read `source` and `eval_sources`."""
     kind, _, number = name.partition(" ")
@@ -25,4 +25,4 @@ def make_role(
     if kind == "server":
         return Server(job, *shards, stage)
     worker = RingWorker if job.is_ring else BlockWorker
-    return worker(job, *shards, source, eval_sources, stage, side_by_side)
+    return worker(job, *shards, source, eval_sources, stage, threads)

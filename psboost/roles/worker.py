@@ -1,6 +1,6 @@
 """Knows what a worker of any mode does with its rows: reads, bins and routes them; does not know who sums histograms."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -41,6 +41,13 @@ from psboost.wire.messages import (
 )
 from psboost.wire.packing import pack_ascending, pack_bitvector, pack_integers, unpack_bitvector, unpack_integers
 
+Threads = Callable[[int], Callable[..., Iterable]]  # of n of them, a `map` that calls its function in these
+
+
+def one_thread(n: int) -> Callable[..., Iterable]:
+    """The caller's, however many are asked for."""
+    return map
+
 
 @dataclass(frozen=True)
 class Shard:
@@ -57,19 +64,22 @@ class Worker(Role):
     """Worker (r, c) of a training run. How splits come out of its rows is up to the subclass: the hooks at the end."""
 
     def __init__(
-        self, job: Job, row_shard: int, feature_shard: int, source: Source, eval_sources=(), stage=None, side_by_side=map
-    ):
-        """`side_by_side` is a `map` that a driver may give: one that calls its function in job.n_threads threads."""
+        self, job: Job, row_shard: int, feature_shard: int, source: Source, eval_sources=(), stage=None,
+        threads: Threads = one_thread,
+    ):  # fmt: skip
+        """`threads` that a driver may give, as many as job.n_threads: all of them read, no more than are worth it do the
+        rest (Dealing)."""
         super().__init__(worker_name(row_shard, feature_shard), stage)
         self._job, self._r, self._c = job, row_shard, feature_shard
         self._peers = {c: worker_name(row_shard, c) for c in range(job.n_feature_shards) if c != feature_shard}
         self._source, self._eval_sources = source, tuple(eval_sources)
-        self._side_by_side, self._n_readers = side_by_side, job.n_threads
+        self._threads, self._readers = threads, (job.n_threads, threads(job.n_threads))
 
     def run(self):
         self._describe()
         [deal] = yield from self.gather(DealFeatures, [COORDINATOR])
         job = self._job = self.read(COORDINATOR, self._job.as_told, deal)
+        self._side_by_side = self._threads(job.n_threads)
         self.check_number(COORDINATOR, len(deal.range_offsets) - 1, len(job.shares_of_ranges(self._c)), "ranges of features")
         self._ids = self.read(COORDINATOR, unpack_integers, deal.features, int(deal.range_offsets[-1]))
         self._ranges = self._ranges_of_threads(deal.range_offsets.tolist())
@@ -132,7 +142,7 @@ class Worker(Role):
     def _count(self, source: Source) -> list[Counts]:
         """What the worker's part of the row shard stores, in parts."""
         span = source.split(self._span(source), self._job.n_feature_shards)[self._c]
-        return source.count_in_parts(span, self._n_readers, self._side_by_side)
+        return source.count_in_parts(span, *self._readers)
 
     def _labels(self, source: Source, span: tuple[int, int], part: Held | Counts) -> np.ndarray:
         if part.labels is None:
@@ -143,11 +153,10 @@ class Worker(Role):
         """The row shard's rows with this worker's features, then the evaluation rows."""
         sources = [source.with_rule(self._job.zero_as_missing) for source in (self._source, *self._eval_sources)]
         if self._peers:  # which counted some of the rows
-            threads = self._n_readers, self._side_by_side
-            parts = [source.read_columns(self._span(source), self._ids, *threads) for source in sources]
+            parts = [source.read_columns(self._span(source), self._ids, *self._readers) for source in sources]
         else:
             both = zip(sources, self._counted, strict=True)
-            parts = [source.read_counted(counted, self._ids, self._side_by_side) for source, counted in both]
+            parts = [source.read_counted(counted, self._ids, self._readers[1]) for source, counted in both]
         self._counted = []
         for source, part, n_rows in zip(sources, parts, deal.rows_of_shard, strict=True):
             if part.columns.n_rows != n_rows:

@@ -28,7 +28,7 @@ def test_splits_move_the_rows_of_a_shard(n_threads, max_depth, monkeypatch):
     n_large = 0
     with side_by_side(n_threads, "test") as threads:
         for seed in range(60):
-            n_large += check_splits(np.random.default_rng(seed), max_depth, n_threads, threads)
+            n_large += check_splits(np.random.default_rng(seed), max_depth, n_threads, threads(n_threads))
     assert n_large > 100  # beside small ones: a shard of 400 rows has seven words
 
 

@@ -276,9 +276,10 @@ def test_keep_and_count_beside_naive(folder, table_columns, matrix, stride):
         same(read_all(source, 1, keep)[1], wanted)
         by_row = source.read_columns(span, keep)
         with side_by_side(3, "test") as threads:
-            for counted in ([counts], source.count_in_parts(span, 3, threads)):
+            of_three = threads(3)
+            for counted in ([counts], source.count_in_parts(span, 3, of_three)):
                 same_counts(Counts.join(counted), counts)
-                for held in (source.read_counted(counted, keep, threads), source.read_columns(span, keep, 3, threads)):
+                for held in (source.read_counted(counted, keep, of_three), source.read_columns(span, keep, 3, of_three)):
                     for name in ("offsets", "rows", "values"):
                         np.testing.assert_array_equal(getattr(held.columns, name), getattr(by_row.columns, name))
                     assert held.labels.tolist() == by_row.labels.tolist() == [1.0] * len(rows)
