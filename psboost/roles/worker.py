@@ -1,26 +1,22 @@
-"""Knows what a worker of any mode does with its rows: reads, bins and routes them; does not know who sums histograms."""
+"""Knows what a worker of any mode does with its rows: bins and routes them; does not know who sums histograms."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 
-from psboost.boosting.fixed_point import RoundingKeys, Steps, hesses_of, round_gradients, rounding_key, sizes_of
+from psboost.boosting.fixed_point import RoundingKeys, Steps, hesses_of
 from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.living import LivingFeatures
-from psboost.boosting.losses import Bounds
 from psboost.boosting.partition import ALL_ONES, NodeRows, RowPartition
 from psboost.boosting.row_gradients import RowGradients
 from psboost.boosting.split import SplitRule
 from psboost.data.block import Members, bin_offsets_of
-from psboost.data.columns import AnyColumns, SortedColumns, join_columns, sort_columns, stack_columns
+from psboost.data.columns import AnyColumns, SortedColumns, join_columns, sort_columns
 from psboost.data.cut_points import CutPoints
-from psboost.data.rows import Counts, Held
 from psboost.data.sketches import Sketches
-from psboost.data.source import Source, check_as_wide
-from psboost.errors import DataError
+from psboost.data.source import SideBySide, Source
 from psboost.kernels.gradients import add_values
 from psboost.kernels.prepare import prepare
 from psboost.kernels.splits import NODE, SHARD
@@ -28,36 +24,25 @@ from psboost.kernels.words import n_words_of
 from psboost.roles.job import Job, steps_of_tree
 from psboost.roles.modes import kernel_jobs
 from psboost.roles.part import AnySplits, Part
+from psboost.roles.reading import Shard, ShardReader
 from psboost.roles.role import COORDINATOR, Role, worker_name
 from psboost.wire.messages import (
     CloseTree,
     DealFeatures,
-    DescribeRows,
     PushBitvectors,
     PushEvaluation,
     PushLeafSums,
     PushMaxima,
     ShareCutPoints,
 )
-from psboost.wire.packing import pack_ascending, pack_bitvector, pack_integers, unpack_bitvector, unpack_integers
+from psboost.wire.packing import pack_bitvector, unpack_bitvector, unpack_integers
 
-Threads = Callable[[int], Callable[..., Iterable]]  # of n of them, a `map` that calls its function in these
+Threads = Callable[[int], SideBySide]  # of n of them, a `map` that calls its function in these
 
 
-def one_thread(n: int) -> Callable[..., Iterable]:
+def one_thread(n: int) -> SideBySide:
     """The caller's, however many are asked for."""
     return map
-
-
-@dataclass(frozen=True)
-class Shard:
-    """The rows of one row shard, training rows first, then those of each evaluation set; the worker's features only."""
-
-    n_train: int
-    labels: np.ndarray  # (n_rows), as the loss holds them
-    weights: np.ndarray  # float64 (n_train), or a single one for all
-    whole_weights: np.ndarray | None  # int64 (n_train), in equal steps in all row shards; None: 1 each
-    columns: AnyColumns  # features in internal order
 
 
 class Worker(Role):
@@ -72,11 +57,14 @@ class Worker(Role):
         super().__init__(worker_name(row_shard, feature_shard), stage)
         self._job, self._r, self._c = job, row_shard, feature_shard
         self._peers = {c: worker_name(row_shard, c) for c in range(job.n_feature_shards) if c != feature_shard}
-        self._source, self._eval_sources = source, tuple(eval_sources)
-        self._threads, self._readers = threads, (job.n_threads, threads(job.n_threads))
+        self._threads, self._has_evaluation = threads, bool(eval_sources)
+        self._reader = ShardReader(job, row_shard, feature_shard, source, tuple(eval_sources), threads(job.n_threads))
 
     def run(self):
-        self._describe()
+        with self.stage("read"):
+            described = self._reader.describe()
+        self.bytes_read = self._reader.bytes_read
+        self.send(COORDINATOR, described)
         [deal] = yield from self.gather(DealFeatures, [COORDINATOR])
         job = self._job = self.read(COORDINATOR, self._job.as_told, deal)
         self._side_by_side = self._threads(job.n_threads)
@@ -84,7 +72,8 @@ class Worker(Role):
         self._ids = self.read(COORDINATOR, unpack_integers, deal.features, int(deal.range_offsets[-1]))
         self._ranges = self._ranges_of_threads(deal.range_offsets.tolist())
         with self.stage("read"):
-            shard = self._read(deal)
+            shard = self._reader.read(job, deal, self._ids)
+        self.bytes_read = self._reader.bytes_read
         self._range_offsets, self._n_train = deal.range_offsets, shard.n_train
         columns = shard.columns
         if job.parameters.sketch_every:
@@ -104,86 +93,10 @@ class Worker(Role):
 
     # --- before the first tree
 
-    def _describe(self) -> None:
-        """Counts the features of this worker's part of the row shard's rows (DescribeRows)."""
-        with self.stage("read"):
-            self._counted = [self._count(source) for source in (self._source, *self._eval_sources)]
-            counts, *eval_counts = [Counts.join(parts) for parts in self._counted]
-            labels = self._labels(self._source, counts.span, counts)
-        self.bytes_read += counts.bytes_read + sum(part.bytes_read for part in eval_counts)
-        weights = _weights(counts)
-        of_text = eval_counts if self._source.width is None else []  # which does not say how many columns there are
-        for source, part in zip(self._eval_sources, eval_counts, strict=True):
-            check_as_wide(source, self._source, part.n_features)
-        self.send(
-            COORDINATOR,
-            DescribeRows(
-                n_rows=counts.n_rows,
-                n_values=counts.n_values,
-                features=pack_ascending(counts.features),
-                counts=pack_integers(counts.counts),
-                n_distinct=len(counts.features),
-                n_features=max(part.n_features for part in (counts, *of_text)),
-                max_weight=float(weights.max(initial=0.0)),
-                min_weight=float(weights.min(initial=np.inf, where=weights > 0)),
-                max_label=float(max(labels.max(initial=0), -float(labels.min(initial=0)))),
-                label_range=(float(labels.min()), float(labels.max())) if len(labels) else (),
-                stores_zeros=counts.stores_zeros,
-                sizes=tuple(source.size for source in (self._source, *self._eval_sources)),
-                borders=() if counts.borders is None else (counts.borders,),
-                eval_rows=tuple(part.n_rows for part in eval_counts),
-                label_sizes=() if self._job.loss.bounded else (sizes_of(labels),),
-            ),
-        )
-
-    def _span(self, source: Source) -> tuple[int, int]:
-        return source.spans(self._job.n_row_shards)[self._r]
-
-    def _count(self, source: Source) -> list[Counts]:
-        """What the worker's part of the row shard stores, in parts."""
-        span = source.split(self._span(source), self._job.n_feature_shards)[self._c]
-        return source.count_in_parts(span, *self._readers)
-
-    def _labels(self, source: Source, span: tuple[int, int], part: Held | Counts) -> np.ndarray:
-        if part.labels is None:
-            raise DataError(f"{source.name} has no labels: give y (or --labels, of training data), or data that hold them")
-        return self._job.loss.check_labels(part.labels, lambda row: source.place(span, row))
-
-    def _read(self, deal: DealFeatures) -> Shard:
-        """The row shard's rows with this worker's features, then the evaluation rows."""
-        sources = [source.with_rule(self._job.zero_as_missing) for source in (self._source, *self._eval_sources)]
-        if self._peers:  # which counted some of the rows
-            parts = [source.read_columns(self._span(source), self._ids, *self._readers) for source in sources]
-        else:
-            both = zip(sources, self._counted, strict=True)
-            parts = [source.read_counted(counted, self._ids, self._readers[1]) for source, counted in both]
-        self._counted = []
-        for source, part, n_rows in zip(sources, parts, deal.rows_of_shard, strict=True):
-            if part.columns.n_rows != n_rows:
-                raise DataError(
-                    f"{source.name}: {self.name} reads {part.columns.n_rows} rows of its row shard, of which its workers "
-                    f"counted {n_rows} together: give all machines the same file"
-                )
-        self.bytes_read += sum(part.bytes_read for part in parts)
-        labels = [self._labels(source, self._span(source), part) for source, part in zip(sources, parts, strict=True)]
-        return Shard(
-            n_train=parts[0].columns.n_rows,
-            labels=labels[0] if len(labels) == 1 else np.concatenate(labels),
-            weights=_weights(parts[0]),
-            whole_weights=None if parts[0].weights is None else self._whole_weights(deal, parts[0].weights),
-            columns=stack_columns([part.columns for part in parts]),
-        )
-
     def _in_order(self, columns: AnyColumns) -> SortedColumns:
         """The columns by value, which makes summaries and bins of them again and again in little time."""
         with self.stage("sketch"):
             return join_columns(self._all(lambda features: sort_columns(columns, *features), self._ranges))
-
-    def _whole_weights(self, deal: DealFeatures, weights: np.ndarray) -> np.ndarray:
-        """int64 (n_train): weights rounded as hessians are, which keeps them above 0."""
-        steps = self._job.steps(Bounds(deal.max_weight, deal.max_weight), deal.n_rows)
-        nothing = np.zeros(len(weights))
-        return hesses_of(round_gradients(nothing, weights, steps, rounding_key(self._job.seed, 0), deal.row_offset))
 
     def _find_cut_points(self, columns: AnyColumns, weights: np.ndarray | None, tree: int = -1):
         """The cut points of the worker's features, from its own rows (R = 1), or from those of all row shards.
@@ -360,7 +273,7 @@ class Worker(Role):
         values[leaves] = yield from self._leaf_values(tree, len(leaves))
         node_of_row = self._partition.node_of_row
         self._gradients.move(node_of_row, values)
-        if self._eval_sources and self._c == 0:
+        if self._has_evaluation and self._c == 0:
             margins = self._margins[self._n_train :]
             with self.stage("update"):
                 add_values(node_of_row[self._n_train :], values, margins)
@@ -399,8 +312,3 @@ class Worker(Role):
     def _descend(self, positions: np.ndarray, splits: AnySplits) -> None:
         """The open nodes at these positions were split, and a level of their children follows."""
         raise NotImplementedError
-
-
-def _weights(part: Held | Counts) -> np.ndarray:
-    """float64: the rows' weights; a single 1 if none are given."""
-    return np.ones(min(1, len(part.labels))) if part.weights is None else part.weights
