@@ -26,9 +26,6 @@ def side_by_side(n_threads: int, name: str) -> Iterator[Callable[[int], Callable
     Each takes the next item when it is done with one, so that items need not be alike. A call takes half the time of one
     that goes through concurrent.futures: a tree makes dozens, each of a millisecond or two.
     """
-    if n_threads == 1:
-        yield lambda n: map
-        return
     tasks: list[SimpleQueue[Callable[[], None] | None]] = [SimpleQueue() for _ in range(1, n_threads)]  # of each helper
     ended: SimpleQueue[BaseException | None] = SimpleQueue()
     arrived, n_due = np.zeros(1, np.int64), 0  # how often a helper was done, and is to be
@@ -43,7 +40,7 @@ def side_by_side(n_threads: int, name: str) -> Iterator[Callable[[int], Callable
                 ended.put(None)
             arrivals.arrive(arrived)
 
-    def map_in_threads(most: int, function: Callable, *iterables: Iterable) -> list:
+    def map_in_threads(n_used: int, function: Callable, *iterables: Iterable) -> list:
         nonlocal n_due
         items = list(zip(*iterables, strict=False))
         results: list[Any] = [None] * len(items)
@@ -53,7 +50,7 @@ def side_by_side(n_threads: int, name: str) -> Iterator[Callable[[int], Callable
             while (turn := next(turns)) < len(items):
                 results[turn] = function(*items[turn])
 
-        n_others = max(0, min(most, n_threads, len(items)) - 1)
+        n_others = max(0, min(n_used, len(items)) - 1)
         n_due += n_others
         for of_helper in tasks[:n_others]:  # the same ones each time, whose cores have what they worked on
             of_helper.put(work)
@@ -68,13 +65,17 @@ def side_by_side(n_threads: int, name: str) -> Iterator[Callable[[int], Callable
                 raise error
         return results
 
+    def of_threads(n: int) -> Callable[..., Iterable]:
+        n_used = min(n, n_threads)
+        return map if n_used == 1 else partial(map_in_threads, n_used)
+
     helpers = [
         threading.Thread(target=help_out, args=(own,), name=f"{name} {i}", daemon=True) for i, own in enumerate(tasks, 1)
     ]
     for helper in helpers:
         helper.start()
     try:
-        yield lambda n: map if n == 1 else partial(map_in_threads, n)
+        yield of_threads
     finally:
         for of_helper in tasks:
             of_helper.put(None)

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -151,7 +152,6 @@ class Dealing:
     min_rows         features stored in fewer rows are nobody's: they can never be split
     cut_points       of each feature shard, if a bin mapper was given
     job              with the threads of each worker that grow trees: no more than are worth it
-    ranges_of_servers  for each server, (feature shard, number in it) of each of its ranges
     """
 
     stock: Stock
@@ -162,7 +162,6 @@ class Dealing:
     min_rows: int
     cut_points: list[CutPoints] | None
     job: Job
-    ranges_of_servers: list[list[tuple[int, int]]]
 
     @staticmethod
     def of(stock: Stock, job: Job, given: BinMapper | None) -> "Dealing":
@@ -207,8 +206,12 @@ class Dealing:
             min_rows=min_rows,
             cut_points=None if given is None else [given.select(of_shard) for of_shard in features],
             job=job,
-            ranges_of_servers=[job.ranges_of_server(s) for s in range(job.n_servers)],
         )
+
+    @cached_property
+    def ranges_of_servers(self) -> list[list[tuple[int, int]]]:
+        """For each server, (feature shard, number in it) of each of its ranges."""
+        return [self.job.ranges_of_server(s) for s in range(self.job.n_servers)]
 
     def for_worker(self, row_shard: int, feature_shard: int) -> DealFeatures:
         given = () if self.cut_points is None else self.cut_points[feature_shard].to_arrays()
