@@ -21,6 +21,7 @@ from scipy import sparse
 PARAMETERS = {"objective": "binary:logistic", "max_depth": 6, "learning_rate": 0.3, "max_bin": 256}
 PREDICT_SECONDS, PREDICT_TIMES = 1.0, 3  # a prediction is repeated for as long and as often, at least
 MEMORY_BYTES, N_READS, READ_TIMES = 1 << 26, 1 << 22, 8  # so many random reads of so much memory, so often
+STREAM_BYTES, STREAM_TIMES = 1 << 28, 10  # read in order, of which the quickest time counts
 
 
 class Clock:
@@ -84,14 +85,34 @@ def _train_psboost(X, y, job: dict) -> tuple[dict, object]:
         return boost(self)
 
     Coordinator._boost = first_tree
+    read = _count_reads(job["rounds"]) if job.get("counts_reads") else []
     clock = Clock(job["timeout"])
     forest = psboost.train(
         PARAMETERS | job.get("parameters", {}), X, y, num_boost_round=job["rounds"],
         grid=tuple(job.get("grid", (1, 1))), servers=job.get("servers", 1), threads=job["threads"],
         callbacks=[lambda _: trees.append(clock()) and None],
     )  # fmt: skip
-    result = {"binned": binned[0], "trees": trees, "total": clock(), "bytes": forest.report["bytes"]}
+    result = {"binned": binned[0], "trees": trees, "total": clock(), "bytes": forest.report["bytes"], "bytes_read": read}
+    result["stages"] = [of_tree["workers"] | of_tree["coordinator"] for of_tree in forest.report["stages_by_tree"].values()]
     return result, forest.predict
+
+
+def _count_reads(n_trees: int) -> list[int]:
+    """How many bytes the cells and gradients have of all rows whose histograms are built, of each tree; it counts up."""
+    from psboost.data.block import DenseBlock
+    from psboost.roles.block_worker import BlockWorker
+
+    read, propose = [0] * n_trees, BlockWorker._propose
+
+    def watched(self, tree, level):
+        listed, blocks = self._partition.listed, [part.block for part in self._parts]
+        cells = sum((block.cells if isinstance(block, DenseBlock) else block.bins).nbytes for block in blocks)
+        n_rows = int((listed.spans[:, 1::2] - listed.spans[:, ::2]).sum())
+        read[tree] += n_rows * (cells // self._n_rows + listed.packed.itemsize)
+        propose(self, tree, level)
+
+    BlockWorker._propose = watched
+    return read
 
 
 def _train_xgboost(X, y, job: dict) -> tuple[dict, object]:
@@ -205,7 +226,21 @@ def read_memory(job: dict) -> dict:
     return {"seconds": clock()}
 
 
-TASKS = {"train": train, "grow": grow_forest, "predict": predict, "read memory": read_memory}
+def stream_memory(job: dict) -> dict:
+    """bytes_a_second: as fast as memory is read in order, by one thread or shared by several."""
+    parts = np.array_split(np.ones(STREAM_BYTES // 8), job["threads"])
+    seconds = []
+    with ThreadPoolExecutor(len(parts)) as pool:
+        for _ in range(STREAM_TIMES):
+            clock = Clock()
+            list(pool.map(np.max, parts))
+            seconds.append(clock()[0])
+    return {"bytes_a_second": STREAM_BYTES / min(seconds)}
+
+
+TASKS = {
+    "train": train, "grow": grow_forest, "predict": predict, "read memory": read_memory, "stream memory": stream_memory,
+}  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -72,6 +72,10 @@ QUALITY = (
     "**AUC** of 20 trees on 20,000 other rows, mean over samples of four fifths of the training rows; in brackets the least "
     "and the most, and of the difference two standard errors each way, of samples that overlap and one set of test rows."
 )
+STAGES = (
+    "**Where a tree's time goes**, wall clock, on one thread / on two. The last line is the limit: to read the cells and "
+    "gradients of all rows whose histograms are built, in order, as fast as memory gives them."
+)
 _ALL = "of 20 trees"  # what notes say of most figures on several hosts
 BY_SHAPE = {  # measure: how its lines begin
     "scaling": "on two threads, times as quick as on one: ",
@@ -135,6 +139,8 @@ def tables(rows: list[dict]) -> str:
         parts.append(f"{QUALITY}\n\n{_by_shape(of)}")
     if of := [row for measure in BY_SHAPE for row in _of(rows, measure)]:
         parts.append(f"**Growth**: how many times as much, where not said otherwise.\n\n{_by_shape(of)}")
+    if of := _of(rows, "stages"):
+        parts.append(f"{STAGES}\n\n{_by_shape(of)}")
     if of := _of(rows, "start"):
         parts.append("**Start.**\n\n" + _table([["what", ""], *([row["note"], _value(row)] for row in of)]))
     return "\n\n".join(parts)
@@ -221,12 +227,13 @@ def _aucs(line: dict) -> str:
 
 
 def _by_shape(rows: list[dict]) -> str:
-    """A line for each thing, a column for each shape."""
+    """A line for each thing, a column for each shape; on one thread / on two, where there are both."""
     shapes = [shape for shape in SHAPES if any(row["shape"] == shape for row in rows)]
     lines: dict[str, dict] = {}
     for row in rows:
-        detail = row["note"] if row["measure"] == "growth" else row["who"]
+        detail = row["note"] if row["measure"] in ("growth", "stages") else row["who"]
         value = f"{rounded(float(row['ratio']))}{_spread(row)}{row['mark']}" if row["ratio"] else _value(row)
         what = BY_SHAPE.get(row["measure"], "") + detail.removesuffix(peers.ONE_THREAD)
-        lines.setdefault(what, {})[row["shape"]] = value
-    return _table([["what", *shapes], *([what, *(of.get(shape, "") for shape in shapes)] for what, of in lines.items())])
+        lines.setdefault(what, {}).setdefault(row["shape"], []).append(value)
+    cells = [[what, *(" / ".join(of.get(shape, "")) for shape in shapes)] for what, of in lines.items()]
+    return _table([["what", *shapes], *cells])

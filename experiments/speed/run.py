@@ -29,7 +29,8 @@ from psboost.cluster.signals import exit_code, signals_as_interrupt
 
 HOMES = {
     "training": "training", "scaling": "training", "binning": "training", "memory": "training", "quality": "quality",
-    "raw": "raw", "prediction": "prediction", "growth": "growth", "start": "start", "entropy": "entropy", "wire": "wire",
+    "raw": "raw", "stages": "stages", "prediction": "prediction", "growth": "growth", "start": "start", "entropy": "entropy",
+    "wire": "wire",
 }  # fmt: skip
 AS_ROOT = {"wire"}
 BESIDE = {  # who is measured, too

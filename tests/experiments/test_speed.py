@@ -13,6 +13,10 @@ TIMES = {
     "CPU s a tree, twice the rows", "bytes of histograms, grid 4x1 over 2x1",
     *(f"{cost}, {n} times the declared features" for cost in COSTS for n in (10, 1000)),
 }  # fmt: skip
+STAGES = {
+    "a tree", "gradients", "build", "search", "choose", "route", "update", "messages, and waiting for threads",
+    "reading once, at memory's bandwidth",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -20,6 +24,7 @@ TIMES = {
     [
         ("dense", {(name, "") for name in ("training", "scaling", "binning", "memory")}),
         ("rcv1", {("growth", note) for note in TIMES}),
+        ("bosch", {("stages", note) for note in STAGES}),
     ],
 )
 def test_figures_are_taken(shape, figures, tmp_path):
