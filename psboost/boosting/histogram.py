@@ -119,7 +119,7 @@ class NodeSums(Sums):
         return node_kernels.take(bin_offsets, self.acc, self.pairs, least, room)
 
     def share_out(self, memory, used, splits, k, least, nodes):
-        return open_nodes.add_sums(memory, used, *splits, k, self.acc, self.totals[0], least, nodes)
+        return open_nodes.add_sums(memory, used, *splits, k, self.acc, self.totals[0], least, False, nodes)
 
 
 @dataclass(frozen=True)

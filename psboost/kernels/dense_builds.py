@@ -80,7 +80,7 @@ def share_dense_nodes(
     out, as kernels.node_builds.share_nodes does; returns the split to go on with, or MISFIT."""
     for i in range(k, len(spans)):
         build_dense_node(cells, stride, bin_offsets, rows, spans[i], sums[i], packed, wide, acc)
-        done = add_sums(memory, used, parents, built_left, i, acc, sums[i], least, nodes)
+        done = add_sums(memory, used, parents, built_left, i, acc, sums[i], least, False, nodes)
         if done != i + 1:
             return done
     return int64(len(spans))

@@ -279,12 +279,12 @@ def share_nodes(
         n_filled = build_node(
             indptr, row_bins, stride, posting_offsets, posting_rows, tilings, rows, spans[i], sums[i], packed, values, slots
         )
-        done = add_sums(memory, used, parents, built_left, i, slots, sums[i], least, nodes)
-        if 16 * n_filled < n_bins:
+        is_full = 16 * n_filled >= n_bins
+        done = add_sums(memory, used, parents, built_left, i, slots, sums[i], least, is_full, nodes)
+        if not is_full:
             for c in range(0, spans.shape[1], 2):
                 clear(indptr, row_bins, stride, rows[spans[i, c] : spans[i, c + 1]], 1 + int64(pairs), slots)
-        else:
-            fill(slots, 0)
         if done != i + 1:
+            fill(slots, 0)
             return done
     return int64(len(spans))

@@ -12,6 +12,7 @@ import numpy as np
 from psboost.kernels import eights
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint64, void
+from psboost.kernels.fills import fill
 from psboost.kernels.histograms import CACHED_SLOTS, HALF, LOW, read, write
 from psboost.kernels.prefetch import prefetch_far
 
@@ -60,6 +61,9 @@ _NEW, _ODD, _N_ADDED = range(3)
 # Where a node has few of the bins of so large an accumulator, each slot is a line of memory to wait for: it is asked for so
 # many bins before its turn. In 0.6 to 0.7 of the time at the last levels of rcv1-shaped data.
 _FAR_SLOTS, _AHEAD = 4 * CACHED_SLOTS, uint64(96)
+# Where a node has many of an accumulator's bins, it is cleared after so many features, whose slots are still in the cache: a
+# tree of rcv1-shaped data, 3.2 million bins, takes 0.97 of the time.
+_SOME_FEATURES, _MANY = 128, 1 / 4
 
 
 @inline
@@ -265,8 +269,8 @@ def _share_features(node, begin_feature, end_feature, acc, first, forms, least, 
     state[_NEXT] = begin
 
 
-@kernel(void(NODE_HISTOGRAM, IN[int64], IN[boolean], int64, NODE_HISTOGRAM, OUT[int64]))
-def share_out(node, acc, forms, least, child, counts):
+@kernel(void(NODE_HISTOGRAM, OUT[int64], IN[boolean], int64, boolean, NODE_HISTOGRAM, OUT[int64]))
+def share_out(node, acc, forms, least, clears, child, counts):
     """Shares a node's histogram out to two children: `acc` holds one's sums, the other has the rest (node - child).
 
     The one is written to `child`; the other takes the node's own place, which it cannot outgrow: each is written
@@ -275,12 +279,23 @@ def share_out(node, acc, forms, least, child, counts):
     node    the node's histogram, then the other child's                                    # OUT
     forms   whether the sums of the node, of the child (and acc), of the other are pairs: the last two
             only where the first are
+    clears  whether `acc` is to be all 0 then  # OUT
     child   room for as much as the node holds                                              # OUT
     counts  features of the child and of the other; bins where the child has more than the node  # OUT
     """
-    state = np.zeros(_N_STATE, np.int64)
+    state, done, cleared, n_features = np.zeros(_N_STATE, np.int64), 0, int64(0), len(node.features)
+    at_once = _SOME_FEATURES if clears and len(node.bins) >= _MANY * len(acc) else n_features
     child.starts[0] = 0
-    _share_features(node, 0, len(node.features), acc, 0, forms, least, child, state)
+    while done < n_features:
+        end_feature = min(done + at_once, n_features)
+        _share_features(node, done, end_feature, acc, 0, forms, least, child, state)
+        done = end_feature
+        if clears and done < n_features:
+            end = int64(node.bins[state[_NEXT]]) << int64(forms[1])
+            fill(acc[cleared:end], 0)
+            cleared = end
+    if clears:
+        fill(acc[cleared:], 0)
     counts[0], counts[1], counts[2] = state[_FEATURES], state[_OTHER_FEATURES], state[_WRONG]
 
 

@@ -11,7 +11,7 @@ gains or messages.
 import numpy as np
 
 from psboost.kernels.ascending import first_from
-from psboost.kernels.compile import IN, OUT, OUT2, inline, int32, int64, kernel, uint8, uint64, void
+from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, uint8, uint64, void
 from psboost.kernels.histograms import GRADS_FIT, HESSES_FIT
 from psboost.kernels.node_histograms import NODE_HISTOGRAM, NodeHistogram, NodeLists, share_out, share_out_lists
 from psboost.kernels.packing import get_bits, mask_of, put_bits
@@ -83,13 +83,14 @@ def _end(used, of_child, of_rest, counts, child, rest):
     return counts[2] == 0
 
 
-@kernel(int64(NODE_HISTOGRAM, OUT[int64], OUT2[int64], IN[uint8], int64, IN[int64], IN[int64], int64, OUT2[int64]))
-def add_sums(memory, used, parents, built_left, k, acc, total, least, nodes):
+@kernel(int64(NODE_HISTOGRAM, OUT[int64], OUT2[int64], IN[uint8], int64, OUT[int64], IN[int64], int64, boolean, OUT2[int64]))
+def add_sums(memory, used, parents, built_left, k, acc, total, least, clears, nodes):
     """Shares the histogram of split k's parent out to both children: writes rows 2 k and 2 k + 1 of `nodes`.
 
     built_left  of each split, whether it is the left child whose sums are given
     acc, total  that child's sums of all bins (in pairs if these of its total may be wide), and what its rows come to
     least       features whose hesses do not come to it are left out
+    clears      whether `acc` is to be all 0 once this is done  # OUT
     returns     k + 1; k if the memory is too small, and nothing was done; MISFIT for sums that are not the parent's
     """
     parent, left = parents[k], int64(built_left[k] != 0)
@@ -100,7 +101,7 @@ def add_sums(memory, used, parents, built_left, k, acc, total, least, nodes):
     if not _make_rest(parent, child, rest, forms):
         return int64(MISFIT)
     of_parent, of_child = histogram_of(memory, parent), histogram_of(memory, child)
-    share_out(of_parent, acc, forms, least, of_child, counts)
+    share_out(of_parent, acc, forms, least, clears, of_child, counts)
     return k + 1 if _end(used, of_child, of_parent, counts, child, rest) else int64(MISFIT)
 
 

@@ -129,7 +129,9 @@ def test_share_out(kernels, parent, least, forms, data):
         one, counts = room(len(node.bins), forms[1]), np.zeros(3, np.int64)
         if window in (None, FAR):
             acc = accumulator(child, forms[1]) if window is None else slots_of(child, FAR, forms[1])
-            kernels.share_out(node, acc, forms, least, one, counts)
+            clears = data.draw(st.booleans())
+            kernels.share_out(node, acc, forms, least, clears, one, counts)
+            assert not (clears and acc.any())
         else:
             acc = np.zeros(window * (1 + forms[1]), np.int64)
             kernels.share_out_lists(node, data.draw(lists_of(child)), forms, acc, least, one, counts)
@@ -145,7 +147,7 @@ def test_share_out(kernels, parent, least, forms, data):
 @given(
     st.integers(0, 2**32), st.lists(st.integers(0, 40), min_size=1, max_size=5) | st.lists(
         st.sampled_from([1] * 19 + [2]), min_size=8, max_size=40
-    ), st.floats(0, 1), st.sampled_from([1, 30, 400]), FORMS,
+    ) | st.integers(100, 300).map(lambda n: [1] * n), st.floats(0, 1), st.sampled_from([1, 30, 400]), FORMS,
 )  # fmt: skip
 def test_features_of_many_bins_and_many_of_one(kernels, seed, sizes, share, least, forms):
     """Which are looked at eight bins at once, and what is left over one by one. Pairs hold more than a packed slot does."""
@@ -171,7 +173,9 @@ def test_features_of_many_bins_and_many_of_one(kernels, seed, sizes, share, leas
     node, counts = cut(node, n_living, forms[0]), np.zeros(3, np.int64)
     sizes = len(node.features), len(node.starts), len(node.bins), len(node.bins) << forms[1]
     one = node_histograms.NodeHistogram(*(array[:n] for array, n in zip(room_of_child, sizes, strict=True)))
-    kernels.share_out(node, slots_of(child, n_bins, forms[1]), forms, least, one, counts)
+    acc = slots_of(child, n_bins, forms[1])
+    kernels.share_out(node, acc, forms, least, True, one, counts)
+    assert not acc.any()
     rest = naive.subtract(parent, child)
     assert node_dict(cut(one, counts[0], forms[1]), forms[1]) == naive.by_feature(child, offsets.tolist(), least)
     assert node_dict(cut(node, counts[1], forms[2]), forms[2]) == naive.by_feature(rest, offsets.tolist(), least)
@@ -183,7 +187,7 @@ def test_features_of_many_bins_and_many_of_one(kernels, seed, sizes, share, leas
 def test_share_out_counts_what_cannot_be(kernels, pairs):
     node, _ = as_node({0: (5, 4), 1: (5, 4), 3: (1, 1)}, pairs, kernels)
     child, counts = {0: (5, 5), 1: (5, 4)}, np.zeros(3, np.int64)
-    kernels.share_out(node, accumulator(child, pairs), np.full(3, pairs), 1, room(3, pairs), counts)
+    kernels.share_out(node, accumulator(child, pairs), np.full(3, pairs), 1, False, room(3, pairs), counts)
     assert counts[2] == 1
 
 
@@ -194,7 +198,7 @@ def test_share_out_counts_what_cannot_be_among_features_of_one_bin(kernels, pair
     node = node_histograms.NodeHistogram(features.copy(), np.arange(10, dtype=np.int32), features.copy(), held)
     room = node_histograms.NodeHistogram(*map(np.empty_like, node))
     child, counts = np.array([0, 4, 5, 0, 4, 4, 9, 1, 4]), np.zeros(3, np.int64)
-    kernels.share_out(node, child, np.array([pairs, False, pairs]), 1, room, counts)
+    kernels.share_out(node, child, np.array([pairs, False, pairs]), 1, False, room, counts)
     assert counts[2] == 2
 
 

@@ -80,10 +80,12 @@ def test_nothing_is_done_where_memory_is_too_small(kernels, small):
     root = np.array([[0, 0, 0, 2, 2, 0, 4, 3, 10]])
     nodes = np.zeros((2, open_nodes.N_FIELDS), np.int64)
     acc, total = np.array([7 << 32 | 2, 0]), np.array([7, 2, 7])
-    done = kernels.add_sums(memory, used, root, left, 0, acc, total, 1, nodes)
+    done = kernels.add_sums(memory, used, root, left, 0, acc, total, 1, True, nodes)
     if small is not None:
+        assert acc.any()
         assert done == 0 and used.tolist() == [3, 2, 2]
         return
+    assert not acc.any()
     assert done == 1 and used.tolist() == [5, 3, 3]
     assert nodes.tolist() == [[3, 2, 2, 1, 1, 0, 7, 2, 7], [0, 0, 0, 1, 1, 0, -3, 1, 3]]
     for node, feature, sums in ((nodes[0], 0, (7 << 32) + 2), (nodes[1], 1, (-3 << 32) + 1)):
