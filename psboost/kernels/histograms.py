@@ -37,7 +37,8 @@ CACHED_SLOTS = 1 << 17  # about so many a core's second cache holds
 # In longer accumulators, the slots of a row's last bins, which are rare ones, are asked for so many rows ahead: of so many
 # bins; of a padded row's from so many places before the average row's end on.
 _SLOTS_AHEAD, _LAST_BINS = uint64(4), uint64(8)
-_PADDED_SLOTS_AHEAD, _LAST_PLACES = uint64(24), 2
+_PADDED_SLOTS_AHEAD, _LAST_PLACES = uint64(24), 4
+_MANY_SLOTS = 1 << 20  # with more, no cache is sure to hold any
 _LEAST_FIT = 1 << 12  # rows at once: with fewer, to go through the bins in between would take longer than what is saved
 _RUNNING, _BINS_RUNNING = 2048, uint64(256)  # rows and bins of a run of sums, which stays in the nearest cache
 _0, _1, _2, _3, _4, _6, _8, _63 = (uint64(k) for k in (0, 1, 2, 3, 4, 6, 8, 63))
@@ -87,6 +88,31 @@ def build(indptr, bins, rows, packed, acc):
         if is_far and i + _SLOTS_AHEAD < n_rows:
             end = uint64(indptr[uint64(rows[i + _SLOTS_AHEAD]) + _1])
             for k in range(end - min(end, _LAST_BINS), end):
+                prefetch_far(acc, uint64(bins[k]))
+        row = uint64(rows[i])
+        value = as_slot(packed, i)
+        for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
+            acc[uint64(bins[k])] += value
+
+
+@kernel_for(ROWS, WIDTHS, signature=lambda indptr, bins, width: void(IN[indptr], IN[bins], IN[int32], IN[width], OUT[int64]))
+def build_scattered(indptr, bins, rows, packed, acc):
+    """`build` where no cache holds the slots: all of a row's are asked for. In 0.6 to 0.7 of the time with three million."""
+    n_rows = uint64(len(rows))
+    for i in range(n_rows):
+        if i + _ROW_PLACE_AHEAD < n_rows:
+            prefetch(indptr, uint64(rows[i + _ROW_PLACE_AHEAD]))
+        if i + _ROW_FAR_AHEAD < n_rows:
+            row = uint64(rows[i + _ROW_FAR_AHEAD])
+            for k in range(uint64(indptr[row]), uint64(indptr[row + _1]), _BINS_PER_LINE):
+                prefetch_far(bins, k)
+        if i + _ROW_AHEAD < n_rows:
+            row = uint64(rows[i + _ROW_AHEAD])
+            for k in range(uint64(indptr[row]), uint64(indptr[row + _1]), _BINS_PER_LINE):
+                prefetch(bins, k)
+        if i + _SLOTS_AHEAD < n_rows:
+            row = uint64(rows[i + _SLOTS_AHEAD])
+            for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
                 prefetch_far(acc, uint64(bins[k]))
         row = uint64(rows[i])
         value = as_slot(packed, i)
@@ -254,6 +280,8 @@ def _build_packed(indptr, bins, stride, n_stored, rows, packed, acc):
     """`build`, by what takes the least time; n_stored: how many bins all rows hold."""
     if stride > 0:
         build_padded(bins, stride, n_stored // max(1, len(indptr) - 1), rows, packed, acc)
+    elif len(acc) > _MANY_SLOTS:
+        build_scattered(indptr, bins, rows, packed, acc)
     elif n_stored * bins.itemsize <= _SHORT * (len(indptr) - 1):
         build_short(indptr, bins, rows, packed, acc)
     else:

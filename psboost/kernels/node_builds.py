@@ -29,7 +29,7 @@ _SOME = 512  # rows
 _FAR_AHEAD = uint64(128)  # so many rows ahead gradients are asked for: of few of many rows, in 0.6 of the time
 _A_ROW = 3  # to go on to a row takes as long as so many of its values take by tiles
 _SLOTS_PER_LINE = 8  # in a cache line
-_NEAR_BINS, _FEW_BINS = 1 << 16, 1 << 20  # so many slots, the hot ones side by side, are quick to add to
+_NEAR_BINS = 1 << 16  # so many slots, the hot ones side by side, are quick to add to
 _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
 
 
@@ -146,15 +146,16 @@ def has_room(edges, first, bin_offsets, most, i, begins, ends):
 @kernel(boolean(int64, int64, int64, int64, int64))
 def prefers_bins(n_own, n_rows, n_stored, n_bins, stride):
     """Whether n_own of n_rows rows, which store n_stored values, are added up in less time by all bins' rows than by the
-    rows' bins: the first reads what all rows add, which mostly is in the cache, in about 0.5 ns a value; the second adds to
-    slots all over the accumulator, in 0.4 ns if these are near, in 0.5 if there are some hundred thousand of them, and in
-    2 ns if there are more. To go on to a row takes as long as some values, a padded row as 10, 6 or 4, by its stride.
+    rows' bins: the first reads what all rows add, which mostly is in the cache, in about 0.5 ns a value, 1.5 ns where bins
+    have few rows; the second adds to slots all over the accumulator, in 0.4 ns if these are near, in 0.7 if there are some
+    hundred thousand of them, and in 2.5 ns if there are millions. To go on to a row takes as long as some values, a padded
+    row as 10, 6 or 4, by its stride.
     """
     if stride > 0:
         return (2 + stride // 2) * n_own >= n_stored
     if n_bins <= _NEAR_BINS:
         return _A_ROW * n_own + 4 * (n_own * n_stored // max(1, n_rows)) // 5 >= n_stored
-    return (1 if n_bins < _FEW_BINS else 4) * n_own >= n_rows
+    return 4 * n_own >= 3 * n_rows
 
 
 @kernel_for(

@@ -11,6 +11,7 @@ import pytest
 from scipy import sparse
 
 from psboost.boosting.scorer import Scorer
+from psboost.data.aligned import aligned_empty
 from psboost.data.source import open_source
 from psboost.kernels import binning, columns, gains, histograms, members, node_histograms, splits
 from psboost.kernels.left_sides import room_for
@@ -82,10 +83,20 @@ def test_build_padded(benchmark, data, pairs):
 def test_build_far_apart(benchmark):
     """A tenth of a million padded rows, each in a line of memory of its own."""
     rng, n_rows, stride, n_bins = np.random.default_rng(1), 1_000_000, 16, 60_000
-    bins = (n_bins ** rng.random(n_rows * stride)).astype(np.int32)
+    bins = aligned_empty(n_rows * stride, np.int32)
+    bins[:] = n_bins ** rng.random(len(bins))
     rows = np.flatnonzero(rng.random(n_rows) < 0.1).astype(np.int32)
     acc, packed = np.zeros(n_bins + N_NONE, np.int64), rng.integers(-(2**31), 2**31, len(rows)).astype(np.int32)
     benchmark(histograms.build_padded, bins, stride, stride, rows, packed, acc)
+
+
+def test_build_scattered(benchmark):
+    """A fifth of a hundred thousand rows of 70 values, in three million bins."""
+    rng, n_rows, n_stored, n_bins = np.random.default_rng(1), 100_000, 70, 3_000_000
+    bins = np.sort(n_bins * rng.random((n_rows, n_stored)) ** 2, axis=1).astype(np.int32).ravel()
+    rows = np.flatnonzero(rng.random(n_rows) < 0.2).astype(np.int32)
+    acc, packed = np.zeros(n_bins + N_NONE, np.int64), rng.integers(-(2**31), 2**31, len(rows)).astype(np.int32)
+    benchmark(histograms.build_scattered, np.arange(0, len(bins) + 1, n_stored), bins, rows, packed, acc)
 
 
 @pytest.mark.parametrize("pairs", [False, True], ids=["packed", "pairs"])
@@ -113,7 +124,7 @@ def test_share_out(benchmark, data):
     acc = _node(data, data.rows)[0]
     forms, counts = np.ones(3, bool), np.zeros(3, np.int64)
     benchmark.pedantic(  # the node becomes its own child, so that each round needs a new one
-        node_histograms.share_out, setup=lambda: ((_node(data)[1], acc, forms, 1, _room(data), counts), {}), rounds=50
+        node_histograms.share_out, setup=lambda: ((_node(data)[1], acc, forms, 1, False, _room(data), counts), {}), rounds=50
     )
 
 

@@ -131,9 +131,10 @@ def test_wide_sums_need_pairs():
 @pytest.mark.parametrize(
     ("n_bins", "stride", "n_held", "n_own", "by_bins"),
     [
-        (1 << 16, 0, 20, 40, False), (1 << 16, 0, 5, 40, True), (1 << 16, 0, 5, 28, False), (1 + (1 << 16), 0, 20, 40, True),
-        (1 + (1 << 16), 0, 20, 39, False), (1 << 20, 0, 20, 10, True), (1 << 20, 0, 20, 9, False), (99, 16, 10, 40, True),
-        (99, 16, 10, 39, False), (99, 8, 5, 34, True), (99, 8, 5, 33, False), (99, 4, 3, 30, True), (99, 4, 3, 29, False),
+        (1 << 16, 0, 20, 40, False), (1 << 16, 0, 5, 40, True), (1 << 16, 0, 5, 28, False), (1 + (1 << 16), 0, 20, 30, True),
+        (1 + (1 << 16), 0, 20, 29, False), (1 + (1 << 20), 0, 20, 30, True), (1 + (1 << 20), 0, 20, 29, False),
+        (99, 16, 10, 40, True), (99, 16, 10, 39, False), (99, 8, 5, 34, True), (99, 8, 5, 33, False), (99, 4, 3, 30, True),
+        (99, 4, 3, 29, False),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("pairs", [False, True])
