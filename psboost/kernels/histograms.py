@@ -38,7 +38,8 @@ CACHED_SLOTS = 1 << 17  # about so many a core's second cache holds
 # bins; of a padded row's from so many places before the average row's end on.
 _SLOTS_AHEAD, _LAST_BINS = uint64(4), uint64(8)
 _PADDED_SLOTS_AHEAD, _LAST_PLACES = uint64(24), 4
-_MANY_SLOTS = 1 << 20  # with more, no cache is sure to hold any
+_MANY_SLOTS = 1 << 20  # with more, no cache is sure to hold any:
+_MANY_BINS = 16  # then all of a row's are asked for, where it has more than so many
 _LEAST_FIT = 1 << 12  # rows at once: with fewer, to go through the bins in between would take longer than what is saved
 _RUNNING, _BINS_RUNNING = 2048, uint64(256)  # rows and bins of a run of sums, which stays in the nearest cache
 _0, _1, _2, _3, _4, _6, _8, _63 = (uint64(k) for k in (0, 1, 2, 3, 4, 6, 8, 63))
@@ -278,11 +279,12 @@ def span_size(span):
 @inline
 def _build_packed(indptr, bins, stride, n_stored, rows, packed, acc):
     """`build`, by what takes the least time; n_stored: how many bins all rows hold."""
+    n_rows = len(indptr) - 1
     if stride > 0:
-        build_padded(bins, stride, n_stored // max(1, len(indptr) - 1), rows, packed, acc)
-    elif len(acc) > _MANY_SLOTS:
+        build_padded(bins, stride, n_stored // max(1, n_rows), rows, packed, acc)
+    elif len(acc) > _MANY_SLOTS and n_stored > _MANY_BINS * n_rows:
         build_scattered(indptr, bins, rows, packed, acc)
-    elif n_stored * bins.itemsize <= _SHORT * (len(indptr) - 1):
+    elif n_stored * bins.itemsize <= _SHORT * n_rows:
         build_short(indptr, bins, rows, packed, acc)
     else:
         build(indptr, bins, rows, packed, acc)
