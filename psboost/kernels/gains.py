@@ -5,6 +5,7 @@ A node's best split is written down as a proposal (kernels.splits).
 
 import numpy as np
 
+from psboost.kernels import eights
 from psboost.kernels.compile import (
     IN,
     OUT,
@@ -155,8 +156,7 @@ def _choose(node, pairs, i, bin_offsets, default_bins, parent_score, ids, node_s
 
 
 @estimate
-def _weigh(sums, pairs, begin, end):
-    """Over slots begin .. end, of hesses above 0: sum of grad^2 / hess, sum of |grad|, nearly."""
+def _weigh_one_by_one(sums, pairs, begin, end):
     squares, size = float32(0), float32(0)
     if pairs:
         for k in range(begin, end):
@@ -172,17 +172,30 @@ def _weigh(sums, pairs, begin, end):
 
 
 @inline
-def _most_score(sums, pairs, begin, end, grad, hess, node_sums, reg_lambda):
-    """No split by a feature, whose bins are slots begin .. end that come to grad and hess, has children that score more than
-    this, in whole steps.
+def _weigh(sums, pairs, begin, end):
+    """Of slots begin .. end, of hesses above 0: what they come to, grad and hess; and, nearly, the sum of grad^2 / hess and
+    that of |grad|.
+    """
+    n = end - begin
+    if eights.CAN_WEIGH and not pairs and begin + ((n + 7) & ~7) <= len(sums):
+        total, squares, size = eights.weigh(sums, begin, n)
+        grad, hess = halves((total, int64(0)), False)
+    else:
+        grad, hess = halves(sum_slots(sums, pairs, begin, end), pairs)
+        squares, size = _weigh_one_by_one(sums, pairs, uint64(begin), uint64(end))
+    return grad, hess, squares, size
+
+
+@inline
+def _most_score(n, grad, hess, squares, size, node_sums, reg_lambda):
+    """No split by a feature of n bins, of which _weigh says this, has children that score more, in whole steps.
 
     One of the children holds a few of the stored values, s and k the sums of their grads and hesses. Its score is
     s^2 / (k + lambda) <= sum(g^2 / h) K / (K + lambda), over all bins of the feature (Cauchy and Schwarz), K their
     hesses; the other's is (G - s)^2 / (H - k + lambda), k <= K, with s between the sums of the negative and of the
     positive grads.
     """
-    squares, size = _weigh(sums, pairs, uint64(begin), uint64(end))
-    more = 1.0 + _LOST * (end - begin + 8)
+    more = 1.0 + _LOST * (n + 8)
     rest = abs(float64(node_sums[0]) - 0.5 * float64(grad)) + 0.5 * more * float64(size)
     few = more * float64(squares) * float64(hess) / (float64(hess) + reg_lambda)
     return few + rest * rest / (float64(node_sums[1] - hess) + reg_lambda)
@@ -255,9 +268,9 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, lef
             i = first + int64(lowest_one(several))
             several &= several - _1
             scores[i], begin, end = np.inf, int64(node.starts[i]), int64(node.starts[i + 1])
-            grad, hess = halves(sum_slots(node.sums, pairs, begin, end), pairs)
+            grad, hess, squares, size = _weigh(node.sums, pairs, begin, end)
             if 2 * hess < total_hess:
-                scores[i] = _most_score(node.sums, pairs, begin, end, grad, hess, node_sums, reg_lambda)
+                scores[i] = _most_score(end - begin, grad, hess, squares, size, node_sums, reg_lambda)
                 if scores[i] > most:
                     promising, most = i, scores[i]
     # The most promising feature goes first (block -1), so that others fall behind it; that it comes again changes nothing.

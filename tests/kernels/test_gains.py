@@ -249,7 +249,10 @@ def test_no_split_by_a_feature_scores_more_than_is_said(kernels, seed, pairs, mo
     rest_grad, rest_hess = int(rng.integers(-50, 50)) * most[0], int(rng.integers(0, 60)) * most[1]
     sums = np.stack([grads, hesses], axis=1).reshape(-1) if pairs else (grads << 32) + hesses
     total = np.array([grads.sum() + rest_grad, hesses.sum() + rest_hess])
-    said = helper(kernels._most_score)(sums, pairs, 0, n, int(grads.sum()), int(hesses.sum()), total, 1.0)
+    more = rng.integers(1, 9, int(rng.integers(0, 9)))  # of the next feature
+    weighed = helper(kernels._weigh)(np.append(sums, more), pairs, 0, n)
+    assert weighed[:2] == (grads.sum(), hesses.sum())
+    said = helper(kernels._most_score)(n, *weighed, total, 1.0)
     for edge in range(1, n + 1):
         for left in ((grads[:edge], hesses[:edge]), (grads[edge:], hesses[edge:])):
             grad, hess = int(left[0].sum()), int(left[1].sum())
