@@ -221,7 +221,7 @@ def _weigh(typing_context, sums, begin, n):
             highs = builder.ashr(here, spread(builder, _SLOTS, ir.Constant(_SLOT, 32)))
             grads = builder.sitofp(builder.trunc(highs, _NUMBERS), _FLOATS)
             hesses = builder.uitofp(builder.trunc(here, _NUMBERS), _FLOATS)
-            hesses = builder.select(builder.fcmp_ordered(">", hesses, one), hesses, one)
+            hesses = builder.select(builder.fcmp_ordered(">", hesses, one), hesses, one)  # of what is not one of the n, too
             builder.store(builder.add(builder.load(totals), here), totals)
             of_lanes = builder.fdiv(builder.fmul(grads, grads), hesses)
             builder.store(builder.fadd(builder.load(squares), of_lanes), squares)
