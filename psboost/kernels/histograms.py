@@ -65,15 +65,11 @@ def write(grad, hess, pairs, k, sums):
         sums[uint64(k)] = (grad << int64(32)) + hess
 
 
-# The asking stands in each kernel anew: as a function, though inlined, it makes them up to five times slower.
+# The asking stands in each loop over rows anew: as a function, though inlined, it makes them up to five times slower.
 
 
-@kernel_for(ROWS, WIDTHS, signature=lambda indptr, bins, width: void(IN[indptr], IN[bins], IN[int32], IN[width], OUT[int64]))
-def build(indptr, bins, rows, packed, acc):
-    """acc[b] += packed[i] for every bin b that row rows[i] holds; acc is packed.
-
-    Indices are made unsigned: a signed one may be negative, which costs a test for each value.
-    """
+@inline
+def _build(indptr, bins, rows, packed, all_slots, acc):
     n_rows, is_far = uint64(len(rows)), len(acc) > CACHED_SLOTS
     for i in range(n_rows):
         if i + _ROW_PLACE_AHEAD < n_rows:
@@ -87,8 +83,9 @@ def build(indptr, bins, rows, packed, acc):
             for k in range(uint64(indptr[row]), uint64(indptr[row + _1]), _BINS_PER_LINE):
                 prefetch(bins, k)
         if is_far and i + _SLOTS_AHEAD < n_rows:
-            end = uint64(indptr[uint64(rows[i + _SLOTS_AHEAD]) + _1])
-            for k in range(end - min(end, _LAST_BINS), end):
+            row = uint64(rows[i + _SLOTS_AHEAD])
+            end = uint64(indptr[row + _1])
+            for k in range(uint64(indptr[row]) if all_slots else end - min(end, _LAST_BINS), end):
                 prefetch_far(acc, uint64(bins[k]))
         row = uint64(rows[i])
         value = as_slot(packed, i)
@@ -97,28 +94,18 @@ def build(indptr, bins, rows, packed, acc):
 
 
 @kernel_for(ROWS, WIDTHS, signature=lambda indptr, bins, width: void(IN[indptr], IN[bins], IN[int32], IN[width], OUT[int64]))
+def build(indptr, bins, rows, packed, acc):
+    """acc[b] += packed[i] for every bin b that row rows[i] holds; acc is packed.
+
+    Indices are made unsigned: a signed one may be negative, which costs a test for each value.
+    """
+    _build(indptr, bins, rows, packed, False, acc)
+
+
+@kernel_for(ROWS, WIDTHS, signature=lambda indptr, bins, width: void(IN[indptr], IN[bins], IN[int32], IN[width], OUT[int64]))
 def build_scattered(indptr, bins, rows, packed, acc):
     """`build` where no cache holds the slots: all of a row's are asked for. In 0.6 to 0.7 of the time with three million."""
-    n_rows = uint64(len(rows))
-    for i in range(n_rows):
-        if i + _ROW_PLACE_AHEAD < n_rows:
-            prefetch(indptr, uint64(rows[i + _ROW_PLACE_AHEAD]))
-        if i + _ROW_FAR_AHEAD < n_rows:
-            row = uint64(rows[i + _ROW_FAR_AHEAD])
-            for k in range(uint64(indptr[row]), uint64(indptr[row + _1]), _BINS_PER_LINE):
-                prefetch_far(bins, k)
-        if i + _ROW_AHEAD < n_rows:
-            row = uint64(rows[i + _ROW_AHEAD])
-            for k in range(uint64(indptr[row]), uint64(indptr[row + _1]), _BINS_PER_LINE):
-                prefetch(bins, k)
-        if i + _SLOTS_AHEAD < n_rows:
-            row = uint64(rows[i + _SLOTS_AHEAD])
-            for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
-                prefetch_far(acc, uint64(bins[k]))
-        row = uint64(rows[i])
-        value = as_slot(packed, i)
-        for k in range(uint64(indptr[row]), uint64(indptr[row + _1])):
-            acc[uint64(bins[k])] += value
+    _build(indptr, bins, rows, packed, True, acc)
 
 
 @inline

@@ -1,6 +1,5 @@
 """Knows which class plays which role of a training; does not know where roles run."""
 
-
 from psboost.data.source import Source
 from psboost.roles.block_worker import BlockWorker
 from psboost.roles.job import Job
