@@ -30,6 +30,8 @@ _UNCONNECTED = (
     "and whether that is an address of the other one's which all can reach (--bind, --announce)"
 )
 
+_TALK = (Abort, Beat, ReportCosts)  # of drivers among themselves
+
 log = logging.getLogger("psboost")
 
 
@@ -94,7 +96,7 @@ class Mailbox:
             return True
         if self._listener is not None:
             self._listener.heard(envelope.sender)
-        if not isinstance(message, Abort | Beat | ReportCosts):
+        if not isinstance(message, _TALK):
             return False
         if isinstance(message, Abort) and (envelope.run == self._endpoint.run or envelope.sender == COORDINATOR):
             error = error_of(message)

@@ -1,7 +1,8 @@
 """Knows how one array lies in a message, in its header or as a frame; does not know messages.
 
     a large array       [dtype code, *shape], and its bytes, raw and little-endian, as the next frame
-    a small array       [dtype code, *shape[1:], its bytes], which tell its first length
+    a small array       [dtype code, *shape[1:], its bytes], which tell its first length; where both sides know all else, its
+                        bytes alone
 
 A frame costs the sender and the receiver more time than the rest of a small message together, and as many bytes as
 msgpack puts in front of bytes, or more: so most messages are one frame.
@@ -45,12 +46,17 @@ def write_array(array: np.ndarray, frames: Frames) -> list:
     frames.payload += array.nbytes
     code = _CODES.get(array.dtype)
     if code is not None and array.nbytes <= _SMALL and array.ndim > 0 and 0 not in array.shape[1:]:
-        if array.flags.owndata:  # as if it were large: whoever may not change an array learns it from the first one
-            array.setflags(write=False)
-        return [code, *array.shape[1:], array.tobytes()]
+        return [code, *array.shape[1:], _bytes_of(array)]
     array = _frozen(array)
     frames.append(array.reshape(-1).view(np.uint8).data)
     return [_CODES[array.dtype], *array.shape]
+
+
+def _bytes_of(array: np.ndarray) -> bytes:
+    """A small array's. It becomes read-only as if it were large: whoever may not change one learns it from the first."""
+    if array.flags.owndata:
+        array.setflags(write=False)
+    return array.tobytes()
 
 
 def _frozen(array: np.ndarray) -> np.ndarray:
@@ -135,6 +141,7 @@ def _empty(dtype: np.dtype, shape: Sequence[int]) -> np.ndarray:
 
 def array_codec(dtype: np.dtype, lengths: tuple[int | None, ...]) -> tuple[Callable, Callable]:
     """(write, read) of arrays of this dtype whose dimensions behind the first are so long; None: of any length."""
+    row_size = 0 if None in lengths else dtype.itemsize * math.prod(lengths)  # bytes; 0: not known
     spelled = f"{dtype} of shape ({', '.join(['n', *('any' if length is None else str(length) for length in lengths)])})"
 
     def misfit(array: np.ndarray) -> str:
@@ -144,12 +151,22 @@ def array_codec(dtype: np.dtype, lengths: tuple[int | None, ...]) -> tuple[Calla
             return ""
         return f"expected {spelled}, got {array.dtype} of shape {array.shape}"
 
-    def write(array: np.ndarray, frames: Frames) -> list:
-        if isinstance(array, np.ndarray) and (wrong := misfit(array)):
+    def write(array: np.ndarray, frames: Frames) -> list | bytes:
+        if not isinstance(array, np.ndarray):
+            raise TypeError(f"expected numpy array, got {type(array).__name__}")
+        if row_size and array.dtype is dtype and array.ndim and array.shape[1:] == lengths and array.nbytes <= _SMALL:
+            frames.payload += array.nbytes
+            return _bytes_of(array)
+        if wrong := misfit(array):
             raise TypeError(wrong)
         return write_array(array, frames)
 
     def read(descriptor: Any, frames: list) -> np.ndarray:
+        if row_size and type(descriptor) is bytes:
+            n, rest = divmod(len(descriptor), row_size)
+            if rest:
+                raise Unfit(f"expected {spelled}, got {len(descriptor)} bytes")
+            return np.ndarray((n, *lengths), dtype, descriptor)  # read-only, as bytes are
         array = read_array(descriptor, frames)
         if wrong := misfit(array):
             raise Unfit(wrong)

@@ -141,7 +141,8 @@ _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 
 # a digest of forms, of who is told what, and of all kinds and fields, so that peers of different versions notice
 _FORMS = [
-    "small arrays in the header", "marks of pairs in parts", "by range of the sender's shard", "no last splits for servers",
+    "small arrays in the header", "bytes alone where their form is known", "marks of pairs in parts",
+    "by range of the sender's shard", "no last splits for servers",
 ]  # fmt: skip
 _SPELLED = repr(_FORMS + [(kind.__name__, list(kind.types.items())) for kind in _KINDS])
 PROTOCOL_VERSION = zlib.crc32(_SPELLED.encode()) & 0xFFFF
@@ -238,7 +239,7 @@ def _decode_fields(header: list, frames: Sequence[Any]) -> tuple[Envelope, Messa
             raise Unfit(f"{len(remaining)} frames more than arrays")
     except Unfit as error:
         raise ProtocolError(f"{_source(sender)}, {kind.__name__} {sequence}: {error}") from error
-    return Envelope(run, sender, sequence), kind(**values)
+    return Envelope(run, sender, sequence), kind.of_all(values)
 
 
 def _source(sender: Any) -> str:

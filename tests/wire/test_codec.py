@@ -177,6 +177,7 @@ LARGE = PushMargins(level=0, margins=np.zeros(5000, "f4"))  # also before few_by
         (header_of(SMALL, at7=[8, 2, 2, bytes(18)]), "18 bytes for float32"),
         (header_of(SMALL, at7=[8, 2.0, bytes(16)]), "unknown dtype or shape"),
         (header_of(SMALL, at7=[10, bytes(12)]), "unknown dtype or shape"),
+        (header_of(SMALL, at7=bytes(13)), "float32 of shape (n), got 13 bytes"),
         (header_of(SMALL, at7=7), "not described"),
         (header_of(SMALL, at7=[8, 0, 2**63, 2**63, b""]), "of shape"),
     ],
@@ -275,6 +276,7 @@ def test_small_arrays_are_copied_into_the_header():
     frames = encode(Envelope(1, "w", 0), PushMargins(level=0, margins=array[:]))
     array[:] = -1
     assert len(frames) == 1 and frames.payload == 12
+    assert msgpack.unpackb(frames[0])[7] == np.arange(3, dtype="f4").tobytes()  # all else is known
     assert decode(frames)[1].margins.tolist() == [0, 1, 2]
 
 
