@@ -36,6 +36,7 @@ _ADVICE = {
     errno.ENAMETOOLONG: f"take a shorter folder: {zmq.IPC_PATH_MAX_LEN} bytes are the most for a path",
     errno.ENOENT: "make the folder first",
 }
+_AT_ONCE, _AND_MORE = int(zmq.DONTWAIT), int(zmq.DONTWAIT | zmq.SNDMORE)  # Python's own `|` of flags takes long
 _ALONE = 3 * 1024  # sockets of one endpoint: three for each peer, as its connection is watched
 _RELEASE_SECONDS = 0.3  # so much later than a socket is closed, which it is in the background, its address may be free
 
@@ -138,10 +139,10 @@ class Endpoint:
         self._ledger.count(type(message).__name__, message.tree, *measure(frames), receiver)
         try:
             sender = self._sender_to(receiver, address)
-            if len(frames) == 1:
-                sender.send(frames[0], zmq.DONTWAIT)
-            else:  # without a copy above zmq.COPY_THRESHOLD; encode made the arrays constant
-                sender.send_multipart(frames, flags=zmq.DONTWAIT, copy=False)
+            *others, last = frames  # arrays above zmq.COPY_THRESHOLD without a copy: encode made them constant
+            for frame in others:
+                sender.send(frame, _AND_MORE, copy=type(frame) is bytes)
+            sender.send(last, _AT_ONCE, copy=type(last) is bytes)
         except zmq.Again as error:  # only within a process; what is sent to another that has ended is lost
             if address.startswith("inproc:"):
                 raise ClusterError(
