@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partialmethod
@@ -93,7 +94,9 @@ def _train_psboost(X, y, job: dict) -> tuple[dict, object]:
         callbacks=[lambda _: trees.append(clock()) and None],
     )  # fmt: skip
     result = {"binned": binned[0], "trees": trees, "total": clock(), "bytes": forest.report["bytes"], "bytes_read": read}
-    result["stages"] = [of_tree["workers"] | of_tree["coordinator"] for of_tree in forest.report["stages_by_tree"].values()]
+    result["stages"] = [
+        Counter(of_tree["workers"]) + Counter(of_tree["coordinator"]) for of_tree in forest.report["stages_by_tree"].values()
+    ]
     return result, forest.predict
 
 
@@ -102,16 +105,16 @@ def _count_reads(n_trees: int) -> list[int]:
     from psboost.data.block import DenseBlock
     from psboost.roles.block_worker import BlockWorker
 
-    read, propose = [0] * n_trees, BlockWorker._propose
+    read, search = [0] * n_trees, BlockWorker._search
 
-    def watched(self, tree, level):
+    def watched(self):
         listed, blocks = self._partition.listed, [part.block for part in self._parts]
         cells = sum((block.cells if isinstance(block, DenseBlock) else block.bins).nbytes for block in blocks)
         n_rows = int((listed.spans[:, 1::2] - listed.spans[:, ::2]).sum())
-        read[tree] += n_rows * (cells // self._n_rows + listed.packed.itemsize)
-        propose(self, tree, level)
+        read[self.tree] += n_rows * (cells // self._n_rows + listed.packed.itemsize)
+        return search(self)
 
-    BlockWorker._propose = watched
+    BlockWorker._search = watched
     return read
 
 

@@ -69,6 +69,11 @@ class Proposals:
     gains: np.ndarray
     fields: np.ndarray
 
+    @property
+    def root_sums(self) -> np.ndarray:
+        """int64 (2): sum_grad and sum_hess of the first node."""
+        return self.fields[0, kernels.NODE_GRAD : kernels.NODE_HESS + 1]
+
     @staticmethod
     def of(told, n_nodes: int) -> "Proposals":
         """Those that a message holds as `gains` and `fields`. ProtocolError if they are not of so many open nodes."""
@@ -106,6 +111,11 @@ class Splits:
     thresholds: np.ndarray
     gains: np.ndarray
     child_sums: np.ndarray
+
+    @property
+    def are_all(self) -> bool:
+        """Whether no level follows."""
+        return len(self.fields) == 0 or self.last
 
     @property
     def built_sums(self) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 from psboost.boosting.histogram import Histograms, Total
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.partition import NodeRows
-from psboost.boosting.split import best_of
+from psboost.boosting.split import Proposals, best_of
 from psboost.boosting.twins import Elders, number_elders
 from psboost.data.block import NARROW_BINS, SparseBlock
 from psboost.data.cut_points import CutPoints
@@ -88,7 +88,10 @@ class BlockWorker(Worker):
             self._n_open = len(frontier.open)
             self._send_histograms(tree, level, built)
         else:
-            self._propose(tree, level)
+            best = self._search()
+            if self._job.workers_choose:
+                return self._choose(level, frontier, best)
+            self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(best)))
         [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
         return splits
 
@@ -103,12 +106,11 @@ class BlockWorker(Worker):
         for part in self._parts:
             part.finder.apply(positions, splits.fields[:, BUILD_LEFT])
 
-    def _propose(self, tree: int, level: int) -> None:
-        """Builds the level's histograms and proposes each open node's best split (R = 1)."""
+    def _search(self) -> Proposals:
+        """Builds the level's histograms and finds each open node's best split (R = 1)."""
         n_at_once = min(self._job.n_threads, len(self._parts))
         stage, rows = partial(self.stage, share=1 / n_at_once), self._partition.listed
-        proposals = best_of(self._all(lambda part: part.propose(rows, stage), self._parts))
-        self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(proposals)))
+        return best_of(self._all(lambda part: part.propose(rows, stage), self._parts))
 
     def _send_histograms(self, tree: int, level: int, positions: np.ndarray) -> None:
         """Builds the level's histograms, at these positions among the open nodes, and sends each server its part."""

@@ -16,7 +16,6 @@ from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.cut_points import AllCuts, CutPoints
 from psboost.data.sketch_bytes import SketchBytes
-from psboost.kernels.splits import NODE_GRAD, NODE_HESS
 from psboost.roles.dealing import Dealing, Stock, check_described
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role, worker_name
@@ -182,24 +181,8 @@ class Coordinator(Role):
         steps = yield from self._start_tree(tree)
         if job.renews_cut_points(tree):
             yield from self._learn_cut_points(tree)
-        levels: list[Splits] = []
-        frontier, level = Frontier.root(), 0
         self._n_histograms.append(0)
-        while True:
-            proposals = yield from self.gather(ProposeSplits, job.proposers, tree=tree, level=level)
-            self._n_histograms[-1] += max(1, len(frontier.open) // 2)
-            with self.stage("choose"):
-                n_open, proposers = len(frontier.open), zip(job.proposers, proposals, strict=True)
-                best = best_of([self.read(name, Proposals.of, message, n_open) for name, message in proposers])
-                if level == 0:
-                    root_sums = best.fields[0, NODE_GRAD : NODE_HESS + 1]
-                splits = choose_splits(best, frontier.open, self._all_cuts, job.zero_as_missing, job.is_last(level))
-                if not job.is_ring:
-                    self._apply(tree, level, splits, proposals)
-            levels.append(splits)
-            if len(splits.fields) == 0 or splits.last:
-                break
-            frontier, level = frontier.split(len(splits.fields)), level + 1
+        levels, root_sums = yield from (self._hear_of_splits(tree) if job.workers_choose else self._choose_splits(tree))
         sums = yield from self._leaf_sums(tree, 1 + sum(len(splits.fields) for splits in levels), steps)
         values = job.rule.leaf_values(sums, job.parameters.learning_rate)
         closed = CloseTree(tree=tree, values=values)
@@ -207,6 +190,44 @@ class Coordinator(Role):
             self.send(worker, closed)
         self._trees.append(grown_tree(levels, root_sums, values, steps, job.rule))
         return len(values)
+
+    def _choose_splits(self, tree: int):
+        """Chooses the tree's splits, level by level, and tells all of them; returns them and the root's sums."""
+        job, levels, frontier = self._job, [], Frontier.root()
+        while not levels or not levels[-1].are_all:
+            level, n_open = len(levels), len(frontier.open)
+            proposals = yield from self.gather(ProposeSplits, job.proposers, tree=tree, level=level)
+            with self.stage("choose"):
+                proposers = zip(job.proposers, proposals, strict=True)
+                best = best_of([self.read(name, Proposals.of, message, n_open) for name, message in proposers])
+                if level == 0:
+                    root_sums = best.root_sums
+                frontier = self._choose(best, frontier, levels)
+                self._apply(tree, level, levels[-1], proposals)
+        return levels, root_sums
+
+    def _hear_of_splits(self, tree: int):
+        """Once workers have grown the tree: the splits that they have chosen, level by level, and the root's sums."""
+        [teller] = self._job.proposers
+        [message] = yield from self.gather(ProposeSplits, [teller], tree=tree)
+        with self.stage("choose"):
+            told = self.read(teller, Proposals.of, message, len(message.gains))
+            levels, frontier, end = [], Frontier.root(), 0
+            while not levels or not levels[-1].are_all:
+                begin, end = end, end + len(frontier.open)
+                if end > len(told.gains):
+                    break
+                frontier = self._choose(Proposals(told.gains[begin:end], told.fields[begin:end]), frontier, levels)
+            self.check_number(teller, len(told.gains), end, "best splits of a tree's nodes")
+        return levels, told.root_sums
+
+    def _choose(self, best: Proposals, frontier: Frontier, levels: list[Splits]) -> Frontier:
+        """Adds the splits of a level, out of its open nodes' best ones; returns the next level's open nodes."""
+        job, level = self._job, len(levels)
+        self._n_histograms[-1] += max(1, len(frontier.open) // 2)
+        splits = choose_splits(best, frontier.open, self._all_cuts, job.zero_as_missing, job.is_last(level))
+        levels.append(splits)
+        return frontier.split(len(splits.fields))
 
     def _apply(self, tree: int, level: int, splits: Splits, proposals: list[ProposeSplits]) -> None:
         """Tells all roles of the splits that have something to do for them."""

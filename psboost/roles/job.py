@@ -204,10 +204,16 @@ class Job(Grid):
         """Who owns a range of features, and says its cut points."""
         return self.servers if self.merges else self.workers
 
+    @cached_property
+    def workers_choose(self) -> bool:
+        """Whether all workers know the best splits and choose them, as in a ring, and if there is one. The coordinator is
+        told of a tree's when it is grown."""
+        return self.is_ring or len(self.workers) == 1
+
     @property
     def proposers(self) -> list[str]:
-        """Who tells the coordinator of the best splits: in a ring all workers know them."""
-        return self.workers[:1] if self.is_ring else self.owners
+        """Who tells the coordinator of the best splits."""
+        return self.workers[:1] if self.workers_choose else self.owners
 
     def to_dict(self) -> dict:
         return asdict(self) | {"parameters": self.parameters.to_dict()}

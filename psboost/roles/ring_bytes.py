@@ -33,7 +33,7 @@ def dense_payload(mode: str, n_workers: int, n_bins: int, levels: list[tuple[int
         ReduceHistograms   (R - 1) * 16 * (N * B + R at the root)    every chunk makes R - 1 hops, the totals with each
         ShareHistograms    (R - 1) * 16 * N * B                      allreduce
         ShareSplits        R * ceil(log2 R) * 80 * P                 reduce-scatter
-        ProposeSplits      80 * P                                    worker 0 tells the coordinator
+        ProposeSplits      80 * P                                    worker 0 tells the coordinator, of all levels at once
     """
     if mode not in (ALLREDUCE, REDUCE_SCATTER):
         raise ValueError(f"the bytes of mode {mode!r} depend on the data")

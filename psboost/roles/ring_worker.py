@@ -6,8 +6,8 @@ from itertools import pairwise
 import numpy as np
 
 from psboost.boosting.histogram import Histograms, NodeSums, Total
-from psboost.boosting.split import Proposals, SplitFinder, best_of, choose_splits
-from psboost.data.cut_points import AllCuts, CutPoints
+from psboost.boosting.split import Proposals, SplitFinder, best_of
+from psboost.data.cut_points import CutPoints
 from psboost.data.sketch_bytes import SketchBytes
 from psboost.data.sketches import Sketches
 from psboost.kernels.open_nodes import UNKNOWN
@@ -18,7 +18,7 @@ from psboost.roles.ring import Ring
 from psboost.roles.ring_sums import DenseSums, SparseSums
 from psboost.roles.role import COORDINATOR
 from psboost.roles.worker import Worker
-from psboost.wire.messages import ProposeSplits, PushSketches, ShareCutPoints
+from psboost.wire.messages import PushSketches, ShareCutPoints
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class RingWorker(Worker):
 
     def _use_cut_points(self, columns, cut_points):
         super()._use_cut_points(columns, cut_points)
-        self._cut_points, self._all_cuts = cut_points, AllCuts.of([cut_points])
+        self._cut_points = cut_points
         edges = self._bin_offsets[self._range_offsets[:: self._job.n_threads]].tolist()
         self._sums = SparseSums(edges) if self._job.mode == SPARSE_ALLREDUCE else DenseSums(edges)
         ranges = self._ranges
@@ -119,9 +119,7 @@ class RingWorker(Worker):
         best = best_of(self._all(self._search, self._searches))
         if job.mode == REDUCE_SCATTER:
             best = yield from self._ring.agree(tree, level, best)
-        if self._r == 0:
-            self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(best)))
-        return choose_splits(best, frontier.open, self._all_cuts, job.zero_as_missing, job.is_last(level))
+        return self._choose(level, frontier, best)
 
     def _descend(self, positions, splits):
         self._totals = splits.built_sums

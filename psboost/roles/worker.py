@@ -11,10 +11,10 @@ from psboost.boosting.histogram import Histograms
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.partition import ALL_ONES, NodeRows, RowPartition
 from psboost.boosting.row_gradients import RowGradients
-from psboost.boosting.split import SplitRule
+from psboost.boosting.split import Proposals, SplitRule, Splits, choose_splits
 from psboost.data.block import Members, bin_offsets_of
 from psboost.data.columns import AnyColumns, SortedColumns, join_columns, sort_columns
-from psboost.data.cut_points import CutPoints
+from psboost.data.cut_points import AllCuts, CutPoints
 from psboost.data.sketches import Sketches
 from psboost.data.source import SideBySide, Source
 from psboost.kernels.gradients import add_values
@@ -29,6 +29,7 @@ from psboost.roles.role import COORDINATOR, Role, worker_name
 from psboost.wire.messages import (
     CloseTree,
     DealFeatures,
+    ProposeSplits,
     PushBitvectors,
     PushEvaluation,
     PushLeafSums,
@@ -125,7 +126,7 @@ class Worker(Role):
 
     def _use_cut_points(self, columns: AnyColumns, cut_points: CutPoints) -> None:
         """Bins the rows by these cut points."""
-        self._bin_offsets = bin_offsets_of(cut_points)
+        self._bin_offsets, self._all_cuts = bin_offsets_of(cut_points), AllCuts.of([cut_points])
         with self.stage("bin"):
             self._parts = self._all(partial(self._make_part, columns, cut_points), self._ranges_to_build(columns))
 
@@ -184,6 +185,7 @@ class Worker(Role):
             cut_points = yield from self._find_cut_points(self._columns, hesses_of(self._gradients.packed), tree)
             self._use_cut_points(self._columns, cut_points)
         self._start_growing(steps)
+        self._chosen_from: list[Proposals] = []  # of each level
         frontier, level, built, split = Frontier.root(), 0, np.zeros(1, np.int64), [np.empty(0, np.int32)]
         while True:
             splits = yield from self._find_splits(tree, level, frontier, built)
@@ -200,6 +202,8 @@ class Worker(Role):
                 break
             self._descend(positions, splits)
             level += 1
+        if self._job.workers_choose:
+            self._tell_splits(tree)
         is_leaf = np.ones(frontier.open.stop, bool)
         is_leaf[np.concatenate(split)] = False
         yield from self._close(tree, np.flatnonzero(is_leaf), steps)
@@ -213,6 +217,21 @@ class Worker(Role):
         """
         built = self._all(lambda part, share: part.build(nodes, positions, *share), self._parts, shares)
         return [histograms for of_part in built for histograms in of_part]
+
+    def _choose(self, level: int, frontier: Frontier, best: Proposals) -> Splits:
+        """The splits to make of the open nodes' best ones, where all workers know these and choose."""
+        self._chosen_from.append(best)
+        job = self._job
+        with self.stage("choose"):
+            return choose_splits(best, frontier.open, self._all_cuts, job.zero_as_missing, job.is_last(level))
+
+    def _tell_splits(self, tree: int) -> None:
+        """Tells the coordinator what the tree's splits were chosen of, if the worker is the first of those that know."""
+        if self.name in self._job.proposers:
+            gains, fields = (
+                np.concatenate([getattr(best, name) for best in self._chosen_from]) for name in ("gains", "fields")
+            )
+            self.send(COORDINATOR, ProposeSplits(tree=tree, gains=gains, fields=fields, living=()))
 
     # --- routing
 

@@ -142,7 +142,7 @@ _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 # a digest of forms, of who is told what, and of all kinds and fields, so that peers of different versions notice
 _FORMS = [
     "small arrays in the header", "bytes alone where their form is known", "marks of pairs in parts",
-    "by range of the sender's shard", "no last splits for servers",
+    "by range of the sender's shard", "no last splits for servers", "all best splits of a tree, where workers choose",
 ]  # fmt: skip
 _SPELLED = repr(_FORMS + [(kind.__name__, list(kind.types.items())) for kind in _KINDS])
 PROTOCOL_VERSION = zlib.crc32(_SPELLED.encode()) & 0xFFFF

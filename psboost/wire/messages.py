@@ -288,7 +288,8 @@ class PushHistograms(Message):
 
 
 class ProposeSplits(Message):
-    """server (R = 1: worker; ring: worker 0) -> coordinator, once a level: its best splits, and what lives on.
+    """server (R = 1: worker) -> coordinator, once a level: its best splits, and what lives on. In a ring, and from the only
+    worker: worker 0 -> coordinator, once a tree, of all levels, one after another, of which the workers have chosen.
 
     One entry for each open node, in order of node number: `gains` (float64; -inf: no split) and `fields` (int64, n x 9):
     feature (user number), feature shard, the feature's number in it, bin (in the feature), default_left, sum_grad and
@@ -303,8 +304,8 @@ class ProposeSplits(Message):
 
 
 class ApplySplits(Message):
-    """coordinator -> all (ring: nobody), once a level: the splits to make, in order of nodes; none: the tree is grown.
-    Servers need none of the last level that max_depth allows.
+    """coordinator -> all, once a level: the splits to make, in order of nodes; none: the tree is grown. In a ring, and where
+    there is one worker, to nobody. Servers need none of the last level that max_depth allows.
 
     `fields` (int32, n x 7): the node; as in ProposeSplits the feature shard, the feature's number in it, bin, default_left;
     unstored_left: a cell that is not stored goes left, so the left child is the default child; build_left: the left child is

@@ -104,9 +104,10 @@ def test_one_message_for_each_sender_receiver_and_step(grid, servers, objective)
     assert max(counts.values()) == 1
     present = {type(message) for _, _, message in sent}
     expected = {
-        DescribeRows, DealFeatures, ShareCutPoints, StartTree, ProposeSplits, ApplySplits, PushLeafSums, CloseTree,
-        PushEvaluation,
+        DescribeRows, DealFeatures, ShareCutPoints, StartTree, ProposeSplits, PushLeafSums, CloseTree, PushEvaluation,
     }  # fmt: skip
+    if grid != (1, 1):
+        expected |= {ApplySplits}
     if grid[0] > 1:
         expected |= {DealRanges, PushSketches, PushHistograms}
     if grid[1] > 1:
@@ -129,7 +130,7 @@ def test_who_sends_what_to_whom(grid, servers):
         (DescribeRows, set(job.workers), {"coordinator"}),
         (DealFeatures, {"coordinator"}, set(job.workers)),
         (ProposeSplits, proposers, {"coordinator"}),
-        (ApplySplits, {"coordinator"}, everybody),
+        (ApplySplits, {"coordinator"}, everybody if grid != (1, 1) else set()),
         (PushLeafSums, first_of_rows, {"coordinator"}),
         (PushEvaluation, first_of_rows, {"coordinator"}),
         (PushMaxima, first_of_rows, {"coordinator"}),
@@ -303,7 +304,7 @@ TINY = np.array([[1, 0], [2, 5], [0, 5], [2, 0]], np.float32)  # zeros are not s
 
 
 def test_a_worker_alone():
-    """1 x 1: it proposes splits itself, routes its rows itself, and sends no histograms and no bitvectors."""
+    """1 x 1: it finds and chooses splits itself, routes its rows itself, and sends no histograms and no bitvectors."""
     params = {"max_depth": 2, "min_child_weight": 0, "base_score": 0.5, "grad_bits": 16}
     job = runs.make_job((1, 1), n_rounds=1, eval_names=("e",), **params)
     source = runs.make_source(job, TINY, column(0, 1, 0, 1))
@@ -322,20 +323,14 @@ def test_a_worker_alone():
     cuts = CutPoints.from_arrays(sent[0][1].cut_points, 2)
     assert cuts.offsets.tolist() == [0, 1, 3] and cuts.cuts.tolist() == [FLOAT_MAX, 2, FLOAT_MAX]
     sent = start_margins(worker, job)
-    assert kinds(sent) == [("coordinator", "ProposeSplits")]
-    root = sent[0][1]
+    assert kinds(sent) == [("coordinator", "ProposeSplits"), ("coordinator", "PushLeafSums")]
+    told, sums = sent[0][1], sent[1][1].sums
     # Feature 0, shard 0, number 1 in it, bin 0, missing left: rows 1 and 3 (feature 0 is 2) against 0 and 2 (1, missing).
-    assert root.fields.tolist() == [[0, 0, 1, 0, 1, 2**15, 2 * 2**15, 0, 4 * 2**15]]
-    assert root.living == ()
-
-    sent = worker.handle("coordinator", apply_splits(0, [0], [0], [1], last=False, locals_=[1]))
-    assert kinds(sent) == [("coordinator", "ProposeSplits")]
-    assert sent[0][1].gains.tolist() == [-np.inf, -np.inf]  # pure nodes
-    assert sent[0][1].fields[:, NODE_GRAD:].tolist() == [[2**15, 2 * 2**15], [-(2**15), 2 * 2**15]]
-    sent = worker.handle("coordinator", apply_splits(1, [], [], [], last=True))
-    assert kinds(sent) == [("coordinator", "PushLeafSums")]
-    assert sent[0][1].sums.shape == (2, 2)
-    assert (sent[0][1].sums[:, 0] == [-sent[0][1].sums[1, 0], sent[0][1].sums[1, 0]]).all()
+    assert told.fields[0].tolist() == [0, 0, 1, 0, 1, 2**15, 2 * 2**15, 0, 4 * 2**15]
+    assert told.gains[0] > 0 and told.gains[1:].tolist() == [-np.inf, -np.inf]  # then pure nodes
+    assert told.fields[1:, NODE_GRAD:].tolist() == [[2**15, 2 * 2**15], [-(2**15), 2 * 2**15]]
+    assert (told.level, told.living) == (-1, ())
+    assert sums.shape == (2, 2) and (sums[:, 0] == [-sums[1, 0], sums[1, 0]]).all()
     sent = worker.handle("coordinator", CloseTree(tree=0, values=np.array([-0.5, 0.5], np.float32)))
     assert kinds(sent) == [("coordinator", "PushEvaluation")]
     assert sent[0][1].margins.tolist() == [0.5, 0.5] and sent[0][1].labels.tolist() == [1, 0]
@@ -353,7 +348,6 @@ def test_values_of_other_leaves_are_refused(n_values):
             worker.handle("coordinator", CloseTree(values=np.zeros(n_values, np.float32)))
         return
     start_margins(worker, job)
-    worker.handle("coordinator", apply_splits(0, [0], [0], [1], last=True, locals_=[1]))
     with pytest.raises(ProtocolError, match=f"from coordinator: {n_values} leaf values, expected 2"):
         worker.handle("coordinator", CloseTree(tree=0, values=np.zeros(n_values, np.float32)))
 
@@ -379,7 +373,7 @@ def test_values_of_other_evaluation_rows_are_refused(wrong):
 @pytest.mark.parametrize("X", [TINY, np.arange(4, dtype=np.float32)[:, None] + 1])
 @pytest.mark.parametrize("bin_", [-1, 4, 10**9])
 def test_splits_by_bins_that_are_not_there_are_refused(X, bin_):
-    job = runs.make_job((1, 1), n_rounds=1, max_depth=2, base_score=0.5, grad_bits=16)
+    job = runs.make_job((1, 2), n_rounds=1, max_depth=2, base_score=0.5, grad_bits=16)
     worker = BlockWorker(job, 0, 0, runs.make_source(job, X, column(0, 1, 0, 1)))
     worker.start()
     worker.handle("coordinator", deal_features([0], [0, 1]))
@@ -766,16 +760,59 @@ def test_cut_points_of_other_features_are_refused(grid, owner):
         coordinator.handle(owner, ShareCutPoints(cut_points=two.to_arrays()))
 
 
-@pytest.mark.parametrize(("n_gains", "n_splits"), [(2, 2), (1, 2), (0, 0)])
-def test_proposals_of_other_nodes_are_refused(n_gains, n_splits):
-    coordinator = Coordinator(runs.make_job((1, 1), n_rounds=1, max_depth=2, base_score=0.5))
+def a_coordinator_of_one_server():
+    """It waits for the first tree's splits, of a feature with two bins."""
+    coordinator = Coordinator(runs.make_job((2, 1), 1, n_rounds=1, max_depth=2, min_child_weight=0, base_score=0.5))
+    coordinator.start()
+    for r in range(2):
+        coordinator.handle(f"worker {r},0", describe([5], [2]))
+    coordinator.handle("server 0", ShareCutPoints(cut_points=points([1.0, FLOAT_MAX]).to_arrays()))
+    return coordinator
+
+
+def a_coordinator_of_one_worker():
+    coordinator = Coordinator(runs.make_job((1, 1), n_rounds=1, max_depth=2, min_child_weight=0, base_score=0.5))
     coordinator.start()
     coordinator.handle("worker 0,0", describe([5], [4]))
     coordinator.handle("worker 0,0", ShareCutPoints(cut_points=points([1.0, FLOAT_MAX]).to_arrays()))
+    return coordinator
+
+
+@pytest.mark.parametrize(("n_gains", "n_splits"), [(2, 2), (1, 2), (0, 0)])
+def test_proposals_of_other_nodes_are_refused(n_gains, n_splits):
     fields = np.zeros((n_splits, N_PROPOSED), np.int64)
     proposal = ProposeSplits(tree=0, level=0, gains=np.zeros(n_gains), fields=fields, living=())
-    with pytest.raises(ProtocolError, match=f"coordinator, from worker 0,0: proposals of {n_gains} gains and {n_splits} "):
-        coordinator.handle("worker 0,0", proposal)
+    with pytest.raises(ProtocolError, match=f"coordinator, from server 0: proposals of {n_gains} gains and {n_splits} "):
+        a_coordinator_of_one_server().handle("server 0", proposal)
+
+
+def test_a_coordinator_hears_of_what_one_worker_has_chosen():
+    coordinator = a_coordinator_of_one_worker()
+    gains = np.array([7.0, 3.0, -np.inf])
+    fields = np.array([[5, 0, 0, 0, 1, -10, 10, 0, 100], [5, 0, 0, 0, 0, -7, 4, -10, 10], [-1, 0, 0, 0, 0, 0, 0, 10, 90]])
+    assert coordinator.handle("worker 0,0", ProposeSplits(tree=0, gains=gains, fields=fields, living=())) == []
+    sums = np.array([[2**40, 2**41]] * 3)
+    sent = coordinator.handle("worker 0,0", PushLeafSums(tree=0, sums=sums))
+    assert kinds(sent) == [("worker 0,0", "CloseTree")] and coordinator.done
+    tree = coordinator.result.forest.trees[0]
+    assert tree.feature.tolist() == [5, 5, -1, -1, -1] and tree.left.tolist() == [1, 3, -1, -1, -1]
+
+
+@pytest.mark.parametrize(
+    ("gains", "n_splits", "why"),
+    [
+        ([], 0, "0 best splits of a tree's nodes, expected 1"),
+        ([7.0], 1, "1 best splits of a tree's nodes, expected 3"),
+        ([7.0, -np.inf], 2, "2 best splits of a tree's nodes, expected 3"),
+        ([-np.inf, 7.0], 2, "2 best splits of a tree's nodes, expected 1"),
+        ([7.0, 1.0, 1.0, 1.0], 4, "4 best splits of a tree's nodes, expected 3"),  # below the last level
+        ([7.0], 2, "proposals of 1 gains and 2 splits"),
+    ],
+)
+def test_a_tree_of_other_nodes_is_refused(gains, n_splits, why):
+    told = ProposeSplits(tree=0, gains=np.array(gains), fields=np.zeros((n_splits, N_PROPOSED), np.int64), living=())
+    with pytest.raises(ProtocolError, match=f"coordinator, from worker 0,0: {why}"):
+        a_coordinator_of_one_worker().handle("worker 0,0", told)
 
 
 @pytest.mark.parametrize(
@@ -816,16 +853,11 @@ def test_a_worker_refuses_living_sets_of_other_ranges(n_sets):
 
 
 def test_living_sets_of_other_ranges_are_refused():
-    coordinator = Coordinator(runs.make_job((2, 1), 1, n_rounds=1, max_depth=2, min_child_weight=0, base_score=0.5))
-    coordinator.start()
-    for r in range(2):
-        coordinator.handle(f"worker {r},0", describe([5], [2]))
-    coordinator.handle("server 0", ShareCutPoints(cut_points=points([1.0, FLOAT_MAX]).to_arrays()))
     proposal = ProposeSplits(
         tree=0, level=0, gains=np.array([7.0]), fields=np.array([[5, 0, 0, 0, 1, 10, 10, 100, 100]]), living=()
     )
     with pytest.raises(ProtocolError, match="coordinator, from server 0: 0 living sets, expected 1"):
-        coordinator.handle("server 0", proposal)
+        a_coordinator_of_one_server().handle("server 0", proposal)
 
 
 @pytest.mark.parametrize(
