@@ -51,7 +51,7 @@ class HistogramBuilder(ABC):
         """bin_offsets (int32): bins of a feature."""
         self._bin_offsets = bin_offsets
         self._n_bins = int(bin_offsets[-1])
-        # A node's sums, packed or in pairs (kernels.histograms): of what is never used, an operating system makes no memory.
+        # A node's sums, packed or in pairs (kernels.slots): of what is never used, an operating system makes no memory.
         self._acc = np.zeros(2 * (self._n_bins + N_NONE), np.int64)
         self._parts: _Parts | None = None
 

@@ -100,7 +100,7 @@ class Sums(ABC):
 class NodeSums(Sums):
     """The sums of one node, until the next node's are made.
 
-    acc    int64: a packed slot or, if its total needs them, a grad and a hess for each bin (kernels.histograms)
+    acc    int64: a packed slot or, if its total needs them, a grad and a hess for each bin (kernels.slots)
     total  of all rows
     """
 

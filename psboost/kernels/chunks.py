@@ -8,7 +8,7 @@ in float64, which is exact up to 2^53.
 """
 
 from psboost.kernels.compile import IN, OUT, boolean, float64, int32, int64, kernel, uint64, void
-from psboost.kernels.histograms import read
+from psboost.kernels.slots import read
 
 _1, _2 = uint64(1), uint64(2)
 

@@ -157,7 +157,7 @@ def _compiled_stride_and_line(cells, stride):
     ),
 )  # fmt: skip
 def build_dense(cells, stride, bin_offsets, rows, packed, pairs, n_fit, wide, acc):
-    """acc[b] += packed[i] for every bin b that row rows[i] holds (kernels.histograms says what slots and pairs are).
+    """acc[b] += packed[i] for every bin b that row rows[i] holds (kernels.slots says what slots and pairs are).
 
     pairs  whether acc is in pairs
     n_fit  so many rows' sums certainly fit one slot

@@ -6,11 +6,12 @@ Nodes are taken, and entries written, as kernels.node_builds says; the block as 
 from psboost.kernels.compile import IN, OUT, OUT2, boolean, int32, int64, kernel_for, uint8, uint64
 from psboost.kernels.dense import CODES, build_dense
 from psboost.kernels.fills import fill
-from psboost.kernels.histograms import rows_that_fit, span_size
+from psboost.kernels.histograms import span_size
 from psboost.kernels.node_builds import MOST_GRAD, MOST_HESS, SUM_HESS, SUM_SIZE, extract_node, has_room
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS
+from psboost.kernels.slots import rows_that_fit
 
 
 def _block(code) -> tuple:

@@ -10,7 +10,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
 from psboost.kernels.compile import float32, inline, int64, types, uint64
-from psboost.kernels.histograms import read, write
+from psboost.kernels.slots import read, write
 from psboost.kernels.words import spread
 
 CAN, CAN_WEIGH = (bool(binding.get_host_cpu_features().get(name, False)) for name in ("avx512f", "avx2"))

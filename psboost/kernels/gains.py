@@ -23,7 +23,6 @@ from psboost.kernels.compile import (
     void,
 )
 from psboost.kernels.fills import fill
-from psboost.kernels.histograms import LOW, read
 from psboost.kernels.left_sides import (
     BATCH,
     SURELY_LESS,
@@ -37,6 +36,7 @@ from psboost.kernels.left_sides import (
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import GRAD, HESS, PAIRS, SIZE, histogram_of
 from psboost.kernels.packing import mask_of
+from psboost.kernels.slots import LOW, read
 from psboost.kernels.splits import (
     BIN,
     DEFAULT_LEFT,

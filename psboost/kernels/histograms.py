@@ -1,15 +1,11 @@
-"""Knows bin ids and sums of gradients; does not know features' names, gains or messages.
-
-A packed slot holds two sums in one int64: (grad << 32) + hess, 0 <= hess < 2^32, so one addition adds both. Whoever
-calls sees to it that neither half overflows, and takes pairs where one might.
+"""Knows how rows of bins are added up to sums of gradients; does not know features' names, gains or messages.
 
     rows      [ 3 | 7 | 9 ]                  rows of one node
     packed    [ gh | gh | gh ]               grads and hesses (kernels.packed_rows) of `rows`, in their order: among those of
                                              all rows a node's would be far apart, as its rows of bins are
     indptr    row -> its bins                bins [ 0 4 17 | 0 5 | ... ]        (kernels.row_bins)
-    acc       all 0 between nodes
-              packed: one slot for each bin; as pairs: acc[2b] is bin b's grad, acc[2b + 1] its hess; and in either form
-              N_NONE bins more, for what is behind the bins of padded rows
+    acc       all 0 between nodes: a slot for each bin, packed or a pair (kernels.slots); and in either form N_NONE bins
+              more, for what is behind the bins of padded rows
 """
 
 import numpy as np
@@ -20,9 +16,8 @@ from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kern
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import load_word, prefetch, prefetch_far
 from psboost.kernels.row_bins import N_NONE, ROWS, bins_of
+from psboost.kernels.slots import CACHED_SLOTS, LOW, read, write
 
-LOW, HALF = 0xFFFFFFFF, 1 << 31
-GRADS_FIT, HESSES_FIT = 1 << 31, 1 << 32  # with less in a node, no packed sum of it overflows
 # How many rows ahead a row's place and its bins are asked for. A node's rows are far apart in the block, so without
 # asking each costs a wait for memory: 1.3x to 2.5x the time on url-, avazu- and bosch-shaped data.
 _PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)
@@ -33,7 +28,6 @@ _PADDED_FAR_AHEAD, _PADDED_AHEAD = uint64(96), uint64(16)
 _FOLLOWING_AHEAD = uint64(192)  # of padded rows that follow each other: processors bring these nearer by themselves
 _BINS_PER_LINE = uint64(16)  # in a cache line: int32, and twice as many uint16
 _SHORT = 128  # bytes of a row's bins, on average: they lie in three cache lines at most
-CACHED_SLOTS = 1 << 17  # about so many a core's second cache holds
 # In longer accumulators, the slots of a row's last bins, which are rare ones, are asked for so many rows ahead: of so many
 # bins; of a padded row's from so many places before the average row's end on.
 _SLOTS_AHEAD, _LAST_BINS = uint64(4), uint64(8)
@@ -43,26 +37,6 @@ _MANY_BINS = 16  # then all of a row's are asked for, where it has more than so 
 _LEAST_FIT = 1 << 12  # rows at once: with fewer, to go through the bins in between would take longer than what is saved
 _RUNNING, _BINS_RUNNING = 2048, uint64(256)  # rows and bins of a run of sums, which stays in the nearest cache
 _0, _1, _2, _3, _4, _6, _8, _63 = (uint64(k) for k in (0, 1, 2, 3, 4, 6, 8, 63))
-
-
-@inline
-def read(sums, pairs, k):
-    """grad, hess of slot k."""
-    if pairs:
-        slot = uint64(2) * uint64(k)
-        return sums[slot], sums[slot + uint64(1)]
-    value = sums[uint64(k)]
-    return value >> int64(32), value & int64(LOW)
-
-
-@inline
-def write(grad, hess, pairs, k, sums):
-    """Sets slot k."""
-    if pairs:
-        slot = uint64(2) * uint64(k)
-        sums[slot], sums[slot + uint64(1)] = grad, hess
-    else:
-        sums[uint64(k)] = (grad << int64(32)) + hess
 
 
 # The asking stands in each loop over rows anew: as a function, though inlined, it makes them up to five times slower.
@@ -246,12 +220,6 @@ def build_pairs(indptr, bins, rows, packed, acc):
             slot = _2 * uint64(bins[k])
             acc[slot] += grad
             acc[slot + _1] += hess
-
-
-@inline
-def rows_that_fit(most_grad, most_hess):
-    """How many rows surely come to one packed slot, whose greatest absolute grad and hess these are."""
-    return min(GRADS_FIT // (most_grad + 1), HESSES_FIT // (most_hess + 1))
 
 
 @inline

@@ -11,7 +11,7 @@ import numpy as np
 
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import float32, float64, inline, int32, int64, uint32, uint64
-from psboost.kernels.histograms import LOW
+from psboost.kernels.slots import LOW
 
 BATCH = 256  # so many left sides or more are tested at once
 _1, _2 = uint64(1), uint64(2)

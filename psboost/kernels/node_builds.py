@@ -12,12 +12,13 @@ They are written over ranges of features, each into a part of the same arrays:
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, kernel_for, uint8, uint64, void
 from psboost.kernels.fills import fill
-from psboost.kernels.histograms import CACHED_SLOTS, build_by_rows, clear, mark_bins, read, rows_that_fit, span_size
+from psboost.kernels.histograms import build_by_rows, clear, mark_bins, span_size
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
 from psboost.kernels.open_nodes import add_sums, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
 from psboost.kernels.prefetch import prefetch_far, touch
 from psboost.kernels.row_bins import N_NONE, ROWS
+from psboost.kernels.slots import CACHED_SLOTS, read, rows_that_fit
 from psboost.kernels.tiles import TILINGS, build_by_tiles
 from psboost.kernels.words import lowest_one
 

@@ -13,8 +13,8 @@ from psboost.kernels import eights
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, types, uint64, void
 from psboost.kernels.fills import fill
-from psboost.kernels.histograms import CACHED_SLOTS, HALF, LOW, read, write
 from psboost.kernels.prefetch import prefetch_far
+from psboost.kernels.slots import CACHED_SLOTS, HALF, LOW, read, write
 
 _1, _2, _8 = uint64(1), uint64(2), uint64(8)
 

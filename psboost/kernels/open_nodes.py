@@ -12,9 +12,9 @@ import numpy as np
 
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, uint8, uint64, void
-from psboost.kernels.histograms import GRADS_FIT, HESSES_FIT
 from psboost.kernels.node_histograms import NODE_HISTOGRAM, NodeHistogram, NodeLists, share_out, share_out_lists
 from psboost.kernels.packing import get_bits, mask_of, put_bits
+from psboost.kernels.slots import GRADS_FIT, HESSES_FIT
 from psboost.kernels.words import count_ones, lowest_one
 
 # Where a node's features and starts, its bins and its slots begin; how many features and bins it has; whether its sums are

@@ -29,7 +29,7 @@ def grad_and_hess(packed, row):
 
 
 def as_slot(packed, row):
-    """A row's values as they are added to a packed slot (kernels.histograms): (grad << 32) + hess."""
+    """A row's values as they are added to a packed slot (kernels.slots): (grad << 32) + hess."""
     grad, hess = grad_and_hess(packed, row)
     return (grad << np.int64(32)) + hess
 

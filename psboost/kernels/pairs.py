@@ -4,7 +4,7 @@ Rows that reached the same leaves have the same gradients, and bins of few rows 
 the pairs (grad, hess) of a message stand in it more than once, and far fewer than that are distinct. So each entry gets a
 mark: the rank of its pair, 1 for the most frequent one, or 0 if the pair stands there once.
 
-Pairs are numbered from 1. keys[i] is pair i as a packed slot (kernels.histograms), and keys[0] is (0, 0), which no entry is.
+Pairs are numbered from 1. keys[i] is pair i as a packed slot (kernels.slots), and keys[0] is (0, 0), which no entry is.
 An entry too wide for a slot is a pair of its own, which stands there once.
 """
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from psboost.kernels.classes import put_code
 from psboost.kernels.compile import IN, OUT, boolean, inline, int64, kernel, types, uint32, uint64
-from psboost.kernels.histograms import HALF, read
+from psboost.kernels.slots import HALF, read
 from psboost.kernels.words import bit_length
 
 N_KINDS = 896  # of counts of 32 bits

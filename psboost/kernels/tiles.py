@@ -6,8 +6,9 @@ import numpy as np
 
 from psboost.kernels.ascending import first_from
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, kernel_for, types, uint16, uint64, void
-from psboost.kernels.histograms import LOW, build_by_bins, write
+from psboost.kernels.histograms import build_by_bins
 from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
+from psboost.kernels.slots import LOW, write
 
 _1, _2 = uint64(1), uint64(2)
 

@@ -9,8 +9,8 @@ those of distinct values do, a row's are all twins. Elders are numbered from 0, 
 """
 
 from psboost.kernels.compile import IN, OUT, boolean, inline, int32, int64, kernel, kernel_for, uint64, void
-from psboost.kernels.histograms import read
 from psboost.kernels.packed_rows import WIDTHS
+from psboost.kernels.slots import read
 from psboost.kernels.tiles import TILINGS, build_by_tiles
 
 _1, _29, _32 = uint64(1), uint64(29), uint64(32)

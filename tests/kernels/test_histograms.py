@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psboost.kernels import histograms
+from psboost.kernels import histograms, slots
 from psboost.kernels.row_bins import N_NONE
 from tests.naive import gradients as naive_gradients
 from tests.naive import histograms as naive
@@ -116,7 +116,7 @@ def test_padded_rows_that_follow_each_other(kernels, stride, row_bins, span):
 @pytest.mark.parametrize(("stride", "n_held"), [(4, 0), (8, 1), (8, 8), (16, 9)])
 @pytest.mark.parametrize("step", [1, 3])
 def test_rows_of_bins_that_no_cache_holds(kernels, stride, n_held, step):
-    rng, n_bins = np.random.default_rng(stride), 2 * histograms.CACHED_SLOTS
+    rng, n_bins = np.random.default_rng(stride), 2 * slots.CACHED_SLOTS
     rows = [sorted(rng.choice(n_bins, rng.integers(0, 1 + stride), replace=False).tolist()) for _ in range(300)]
     values = [(int(rng.integers(-99, 99)), int(rng.integers(1, 99))) for _ in rows]
     indptr, bins, which, packed = arrays(rows, values, range(0, len(rows), step))
