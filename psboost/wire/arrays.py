@@ -154,7 +154,7 @@ def array_codec(dtype: np.dtype, lengths: tuple[int | None, ...]) -> tuple[Calla
     def write(array: np.ndarray, frames: Frames) -> list | bytes:
         if not isinstance(array, np.ndarray):
             raise TypeError(f"expected numpy array, got {type(array).__name__}")
-        if row_size and array.dtype is dtype and array.ndim and array.shape[1:] == lengths and array.nbytes <= _SMALL:
+        if row_size and array.dtype == dtype and array.ndim and array.shape[1:] == lengths and array.nbytes <= _SMALL:
             frames.payload += array.nbytes
             return _bytes_of(array)
         if wrong := misfit(array):

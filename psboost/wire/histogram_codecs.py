@@ -20,8 +20,8 @@ class Packer:
     where a level's were not worth it, the level's next few messages go without.
     """
 
-    # Of the bytes in the form PLAIN. To find pairs takes 2 ms for a megabyte of these, and a link of 1 Gbit/s carries a
-    # fifth of it in that time: what saves less is not worth it.
+    # Of the bytes in the form PLAIN. To find pairs takes 1.2 to 1.7 ms for a megabyte of these, and a link of 1 Gbit/s
+    # carries up to a fifth of it in that time: what saves less is not worth it.
     _WORTH = 0.8
     _REST = 8  # messages
 
