@@ -181,8 +181,8 @@ class Coordinator(Role):
         steps = yield from self._start_tree(tree)
         if job.renews_cut_points(tree):
             yield from self._learn_cut_points(tree)
-        self._n_histograms.append(0)
         levels, root_sums = yield from (self._hear_of_splits(tree) if job.workers_choose else self._choose_splits(tree))
+        self._n_histograms.append(1 + sum(len(splits.fields) for splits in levels[:-1]))  # the root's, and a child's of each
         sums = yield from self._leaf_sums(tree, 1 + sum(len(splits.fields) for splits in levels), steps)
         values = job.rule.leaf_values(sums, job.parameters.learning_rate)
         closed = CloseTree(tree=tree, values=values)
@@ -224,7 +224,6 @@ class Coordinator(Role):
     def _choose(self, best: Proposals, frontier: Frontier, levels: list[Splits]) -> Frontier:
         """Adds the splits of a level, out of its open nodes' best ones; returns the next level's open nodes."""
         job, level = self._job, len(levels)
-        self._n_histograms[-1] += max(1, len(frontier.open) // 2)
         splits = choose_splits(best, frontier.open, self._all_cuts, job.zero_as_missing, job.is_last(level))
         levels.append(splits)
         return frontier.split(len(splits.fields))

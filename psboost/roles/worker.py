@@ -202,7 +202,7 @@ class Worker(Role):
                 break
             self._descend(positions, splits)
             level += 1
-        if self._job.workers_choose:
+        if self._job.workers_choose and self.name in self._job.proposers:
             self._tell_splits(tree)
         is_leaf = np.ones(frontier.open.stop, bool)
         is_leaf[np.concatenate(split)] = False
@@ -226,12 +226,10 @@ class Worker(Role):
             return choose_splits(best, frontier.open, self._all_cuts, job.zero_as_missing, job.is_last(level))
 
     def _tell_splits(self, tree: int) -> None:
-        """Tells the coordinator what the tree's splits were chosen of, if the worker is the first of those that know."""
-        if self.name in self._job.proposers:
-            gains, fields = (
-                np.concatenate([getattr(best, name) for best in self._chosen_from]) for name in ("gains", "fields")
-            )
-            self.send(COORDINATOR, ProposeSplits(tree=tree, gains=gains, fields=fields, living=()))
+        """Tells the coordinator what the tree's splits were chosen of."""
+        gains = np.concatenate([best.gains for best in self._chosen_from])
+        fields = np.concatenate([best.fields for best in self._chosen_from])
+        self.send(COORDINATOR, ProposeSplits(tree=tree, gains=gains, fields=fields, living=()))
 
     # --- routing
 

@@ -146,19 +146,19 @@ def array_codec(dtype: np.dtype, lengths: tuple[int | None, ...]) -> tuple[Calla
 
     def misfit(array: np.ndarray) -> str:
         """What is wrong with an array, if anything is."""
-        fits = array.dtype == dtype and array.ndim == 1 + len(lengths)
-        if fits and all([want in (None, length) for want, length in zip(lengths, array.shape[1:], strict=True)]):
-            return ""
+        if array.dtype == dtype and array.ndim == 1 + len(lengths):
+            own = array.shape[1:]
+            if own == lengths or all([want in (None, length) for want, length in zip(lengths, own, strict=True)]):
+                return ""
         return f"expected {spelled}, got {array.dtype} of shape {array.shape}"
 
     def write(array: np.ndarray, frames: Frames) -> list | bytes:
-        if not isinstance(array, np.ndarray):
-            raise TypeError(f"expected numpy array, got {type(array).__name__}")
-        if row_size and array.dtype == dtype and array.ndim and array.shape[1:] == lengths and array.nbytes <= _SMALL:
-            frames.payload += array.nbytes
-            return _bytes_of(array)
-        if wrong := misfit(array):
-            raise TypeError(wrong)
+        if isinstance(array, np.ndarray):
+            if wrong := misfit(array):
+                raise TypeError(wrong)
+            if row_size and array.nbytes <= _SMALL:
+                frames.payload += array.nbytes
+                return _bytes_of(array)
         return write_array(array, frames)
 
     def read(descriptor: Any, frames: list) -> np.ndarray:

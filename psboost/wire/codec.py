@@ -239,7 +239,7 @@ def _decode_fields(header: list, frames: Sequence[Any]) -> tuple[Envelope, Messa
             raise Unfit(f"{len(remaining)} frames more than arrays")
     except Unfit as error:
         raise ProtocolError(f"{_source(sender)}, {kind.__name__} {sequence}: {error}") from error
-    return Envelope(run, sender, sequence), kind.of_all(values)
+    return Envelope(run, sender, sequence), kind(**values)
 
 
 def _source(sender: Any) -> str:
