@@ -17,7 +17,7 @@ from psboost.cluster import local
 from psboost.config import Parameters
 from psboost.lab import Cluster
 from psboost.wire.codec import decode
-from psboost.wire.messages import Message
+from psboost.wire.kinds import Message
 
 _PARAMETERS = {field.name for field in fields(Parameters)}
 _CLUSTER = {field.name for field in fields(Cluster)}

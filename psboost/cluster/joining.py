@@ -4,7 +4,8 @@ from psboost.cluster.runner import error_of, log
 from psboost.errors import ClusterError
 from psboost.wire.codec import Envelope
 from psboost.wire.endpoint import Endpoint
-from psboost.wire.messages import Abort, Beat, Join, Message
+from psboost.wire.kinds import Message
+from psboost.wire.messages import Abort, Beat, Join
 
 _REFUSAL_SECONDS = 2.0  # for a refusal to leave
 

@@ -15,8 +15,9 @@ from psboost.errors import ClusterError
 from psboost.roles.role import COORDINATOR, Role
 from psboost.wire.codec import Envelope
 from psboost.wire.endpoint import Endpoint, Neighbours
+from psboost.wire.kinds import Message
 from psboost.wire.ledger import Ledger
-from psboost.wire.messages import AssignRoles, Join, Message
+from psboost.wire.messages import AssignRoles, Join
 
 _PATIENT_SECONDS = 10.0  # before a member says that it waits
 REPLY_SECONDS = 600.0  # how long a member waits for a coordinator that has not said anything

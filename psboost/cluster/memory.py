@@ -8,8 +8,8 @@ from collections.abc import Callable
 from psboost.errors import ClusterError
 from psboost.roles.role import Role
 from psboost.wire.codec import Envelope, decode, encode, new_run
+from psboost.wire.kinds import Message
 from psboost.wire.ledger import Ledger, measure
-from psboost.wire.messages import Message
 
 Letter = list[bytes] | tuple[str, Message]  # frames; or the sender, and what was not made frames
 Mail = list[tuple[str, Letter]]  # (receiver, letter)

@@ -16,8 +16,9 @@ from psboost.errors import ClusterError, ProtocolError, PSBoostError
 from psboost.roles.role import COORDINATOR, Role
 from psboost.wire.codec import Envelope
 from psboost.wire.endpoint import Endpoint
+from psboost.wire.kinds import Message
 from psboost.wire.ledger import Ledger
-from psboost.wire.messages import Abort, Beat, Dismiss, Message, ReportCosts
+from psboost.wire.messages import Abort, Beat, Dismiss, ReportCosts
 
 POLL_SECONDS = 0.2
 _MORE_SECONDS = 5.0  # than until somebody counts as dead

@@ -28,8 +28,9 @@ import numpy as np
 from psboost.errors import ClusterError
 from psboost.wire.codec import Envelope, decode, encode
 from psboost.wire.endpoint import Endpoint
+from psboost.wire.kinds import Message
 from psboost.wire.ledger import Ledger
-from psboost.wire.messages import Beat, Join, Message, PushLeafSums, StopTraining
+from psboost.wire.messages import Beat, Join, PushLeafSums, StopTraining
 
 N_SMALL, N_LARGE = 300, 20
 LARGE = 1 << 22  # bytes

@@ -33,8 +33,8 @@ from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role
 from psboost.wire.arrays import Frames
 from psboost.wire.codec import Envelope, decode, encode, new_run
+from psboost.wire.kinds import Message
 from psboost.wire.ledger import Ledger, measure
-from psboost.wire.messages import Message
 
 
 def train_virtually(

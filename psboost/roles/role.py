@@ -5,7 +5,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from psboost.errors import ProtocolError
-from psboost.wire.messages import Message, StopTraining
+from psboost.wire.kinds import Message
+from psboost.wire.messages import StopTraining
 
 COORDINATOR = "coordinator"
 

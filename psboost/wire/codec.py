@@ -20,7 +20,8 @@ import numpy as np
 
 from psboost.errors import ProtocolError
 from psboost.wire.arrays import Frames, Unfit, array_codec, read_array, write_array
-from psboost.wire.messages import ALL_KINDS, Message
+from psboost.wire.kinds import Message
+from psboost.wire.messages import ALL_KINDS
 
 _ENVELOPE_SIZE = 5  # version, kind, run, sender, sequence
 

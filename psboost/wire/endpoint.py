@@ -24,8 +24,8 @@ from psboost.cores import may_have_urgent_threads
 from psboost.errors import ClusterError, ProtocolError
 from psboost.interrupts import interrupts_wait
 from psboost.wire.codec import Encoded, Envelope, decode, encode_fields, with_envelope
+from psboost.wire.kinds import Message
 from psboost.wire.ledger import Ledger, measure
-from psboost.wire.messages import Message
 
 _SPELLING = "write it as tcp://HOST:PORT, ipc://PATH or inproc://NAME"
 _ADVICE = {

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from psboost.wire.arrays import Frames
 from psboost.wire.codec import Envelope, encode
-from psboost.wire.messages import Message
+from psboost.wire.kinds import Message
 
 _FIELDS = ("messages", "payload", "wire")
 

@@ -8,7 +8,8 @@ import pytest
 
 from psboost.errors import ProtocolError
 from psboost.roles.role import Role, server_name, worker_name
-from psboost.wire.messages import Message, StopTraining
+from psboost.wire.kinds import Message
+from psboost.wire.messages import StopTraining
 
 
 class Ask(Message):

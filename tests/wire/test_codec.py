@@ -12,8 +12,9 @@ from hypothesis.extra import numpy as hnp
 from psboost.errors import ProtocolError
 from psboost.wire import arrays, codec
 from psboost.wire.codec import Envelope, decode, encode
+from psboost.wire.kinds import Message
 from psboost.wire.ledger import measure
-from psboost.wire.messages import ALL_KINDS, Beat, Message, PushHistograms, PushMargins, PushPartialExits, PushSketches
+from psboost.wire.messages import ALL_KINDS, Beat, PushHistograms, PushMargins, PushPartialExits, PushSketches
 
 INTEGERS = st.integers(-(2**63), 2**63 - 1)
 DTYPES = ["u1", "i1", "<u2", "<i2", "<u4", "<i4", "<u8", "<i8", "<f4", "<f8"]
