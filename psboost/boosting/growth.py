@@ -1,5 +1,7 @@
 """Knows how a growing tree's nodes are numbered, which are open, and what comes of splits; not why nodes are split."""
 
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +28,21 @@ class Frontier:
     def root() -> "Frontier":
         return Frontier(range(1))
 
+    @staticmethod
+    def after(nodes: list[int], is_last: Callable[[int], bool]) -> "Frontier":
+        """The last one of a tree of which these nodes, in ascending order, were split.
+
+        is_last  of a level: whether its nodes' children are leaves
+        """
+        frontier, level = Frontier.root(), 0
+        while not is_last(level):
+            opened = frontier.open
+            n_splits = bisect_left(nodes, opened.stop) - bisect_left(nodes, opened.start)
+            if n_splits == 0:
+                break
+            frontier, level = frontier.split(n_splits), level + 1
+        return frontier
+
     def positions(self, splits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """int64: where in `open` the nodes of these splits (kernels.splits) stand; and where, among the open nodes that come
         of them, those stand whose histograms are built. ProtocolError for a node that is not open, or there twice, or
@@ -42,24 +59,21 @@ class Frontier:
 
 
 def grown_tree(
-    levels: list[Splits], root_sums: np.ndarray, leaf_values: np.ndarray, steps: Steps, rule: SplitRule
+    splits: Splits, thresholds: np.ndarray, root_sums: np.ndarray, leaf_values: np.ndarray, steps: Steps, rule: SplitRule
 ) -> Tree:
-    """The tree that comes of the splits of one level or more.
+    """The tree that comes of the splits of all its levels.
 
+    thresholds   float32: of each split
     root_sums    int64 (2): of grad and hess, in steps
     leaf_values  float32: of its leaves, in order of node; others have what their sums are worth, at a learning rate of 1
     """
-    splits, features, thresholds, gains, child_sums = (
-        np.concatenate(of_levels)
-        for of_levels in zip(*((s.fields, s.features, s.thresholds, s.gains, s.child_sums) for s in levels), strict=True)
-    )
-    n_nodes = 1 + 2 * len(splits)
+    n_nodes = 1 + 2 * len(splits.fields)
     sums = np.empty((n_nodes, 2), np.int64)
-    sums[0], sums[1:] = root_sums, child_sums.reshape(-1, 2)
+    sums[0], sums[1:] = root_sums, splits.child_sums.reshape(-1, 2)
     nodes = [np.empty(n_nodes, dtype) for dtype in TREE_DTYPES.values()]
     trees.grow(
-        splits, features, thresholds, gains, sums, steps.grad, steps.hess, rule.reg_lambda, rule.reg_alpha, leaf_values,
-        *nodes,
+        splits.fields, splits.features, thresholds, splits.gains, sums, steps.grad, steps.hess, rule.reg_lambda,
+        rule.reg_alpha, leaf_values, *nodes,
     )  # fmt: skip
     return Tree(*nodes)
 

@@ -7,8 +7,6 @@ import numpy as np
 from psboost.boosting.fixed_point import Steps, least_units
 from psboost.boosting.histogram import Sums, Total
 from psboost.boosting.living import LivingFeatures
-from psboost.data import zeros
-from psboost.data.cut_points import AllCuts
 from psboost.errors import ProtocolError
 from psboost.kernels import gains as gain_kernels
 from psboost.kernels import open_nodes, trees
@@ -100,7 +98,6 @@ class Splits:
     fields       int32 (n, N_SPLIT): splits as kernels.splits has them
     last         whether the children will be leaves
     features     int64: user numbers
-    thresholds   float32: a value below it goes left
     gains        float64
     child_sums   int64 (n, 2, 2): sum_grad and sum_hess of the left child and of the right one
     """
@@ -108,14 +105,8 @@ class Splits:
     fields: np.ndarray
     last: bool
     features: np.ndarray
-    thresholds: np.ndarray
     gains: np.ndarray
     child_sums: np.ndarray
-
-    @property
-    def are_all(self) -> bool:
-        """Whether no level follows."""
-        return len(self.fields) == 0 or self.last
 
     @property
     def built_sums(self) -> np.ndarray:
@@ -123,22 +114,16 @@ class Splits:
         return self.child_sums[np.arange(len(self.fields)), 1 - self.fields[:, kernels.BUILD_LEFT]]
 
 
-def choose_splits(best: Proposals, open_nodes: range, cuts: AllCuts, rule: zeros.Rule, last: bool) -> Splits:
-    """The splits to make of the best proposals of all open nodes; whoever chooses, it is the same. ProtocolError if one is
-    of a bin that is not there.
+def choose_splits(best: Proposals, first_node: int, last: bool) -> Splits:
+    """The splits to make of the best proposals of nodes first_node, first_node + 1 ...; whoever chooses, it is the same.
 
     last  whether the children will be leaves
     """
-    n_open = len(open_nodes)
+    n_open = len(best.gains)
     fields, features = np.empty((n_open, kernels.N_SPLIT), np.int32), np.empty(n_open, np.int64)
-    thresholds, gains, child_sums = np.empty(n_open, np.float32), np.empty(n_open), np.empty((n_open, 4), np.int64)
-    n = kernels.choose(
-        best.gains, best.fields, open_nodes.start, *cuts, zeros.unstored_is_missing(rule), fields, features, thresholds,
-        gains, child_sums,
-    )  # fmt: skip
-    if n < 0:
-        raise ProtocolError("a split is proposed of a bin that no feature has")
-    return Splits(fields[:n], last, features[:n], thresholds[:n], gains[:n], child_sums[:n].reshape(n, 2, 2))
+    gains, child_sums = np.empty(n_open), np.empty((n_open, 4), np.int64)
+    n = kernels.choose(best.gains, best.fields, first_node, fields, features, gains, child_sums)
+    return Splits(fields[:n], last, features[:n], gains[:n], child_sums[:n].reshape(n, 2, 2))
 
 
 class SplitFinder:

@@ -6,7 +6,9 @@ from typing import NamedTuple
 import numpy as np
 
 from psboost.data.runs import UINTS, narrow, require, total, values_ascend
+from psboost.errors import ProtocolError
 from psboost.kernels.floats import FLOAT32_MAX
+from psboost.kernels.splits import find_thresholds
 
 
 @dataclass(frozen=True)
@@ -90,3 +92,11 @@ class AllCuts(NamedTuple):
         np.cumsum([len(shard.has_missing) for shard in shards], out=firsts[1:])
         joined = CutPoints.join(shards)
         return AllCuts(firsts, joined.offsets, joined.cuts)
+
+    def thresholds(self, splits: np.ndarray) -> np.ndarray:
+        """float32 (n): below which values go left, at these splits (kernels.splits). ProtocolError if one has a bin that no
+        feature has."""
+        thresholds = np.empty(len(splits), np.float32)
+        if not find_thresholds(splits, *self, thresholds):
+            raise ProtocolError("a split by a bin that no feature has")
+        return thresholds

@@ -47,6 +47,7 @@ from psboost.kernels.splits import (
     NODE_GRAD,
     NODE_HESS,
     SHARD,
+    UNSTORED_LEFT,
 )
 from psboost.kernels.words import lowest_one
 
@@ -342,7 +343,9 @@ def find_splits(
         )  # fmt: skip
         if found and gains[i] >= rule[GAMMA]:
             feature = uint64(best[LOCAL])
+            zero_bin = int64(default_bins[uint64(2) * feature])
             best[SHARD], best[LOCAL] = shards[feature], locals_[feature]
+            best[UNSTORED_LEFT] = best[DEFAULT_LEFT] if zero_bin < 0 else int64(zero_bin <= best[BIN])
         else:
             fill(best, 0)
             best[FEATURE], gains[i] = -1, -np.inf

@@ -19,7 +19,7 @@ _KINDS = {
     "sketches": ("PushSketches", "ShareCutPoints"),
     "gradients": ("PushMaxima", "StartTree"),
     "histograms": ("PushHistograms", "ReduceHistograms", "ShareHistograms"),
-    "splits": ("ProposeSplits", "ApplySplits", "ShareSplits"),
+    "splits": ("ProposeSplits", "ApplySplits", "ShareSplits", "PushSplits"),
     "routing": ("PushBitvectors",),
     "leaves": ("PushLeafSums", "CloseTree"),
     "evaluation": ("PushEvaluation",),

@@ -152,7 +152,7 @@ _HALO = {"style": "paint-order: stroke; stroke: var(--back); stroke-width: 5px; 
 
 
 def _between(edges: Edges, heads: list[str], workers: dict, boxes: dict) -> list[Markup]:
-    """What each of the upper ones exchanged with all workers, and the servers with the coordinator."""
+    """What each of the upper ones exchanged with all workers, and servers and workers among themselves."""
     words = []
     if len(heads) <= 6:
         for name in heads:
@@ -165,9 +165,9 @@ def _between(edges: Edges, heads: list[str], workers: dict, boxes: dict) -> list
         to = sum(_wire(edges, COORDINATOR, server) for server in servers)
         back = sum(_wire(edges, server, COORDINATOR) for server in servers)
         told.append(f"servers to coordinator {human_bytes(back)}, back {human_bytes(to)}")
-    among = sum(_wire(edges, a, b) for a in workers for b in workers)
-    if among:
-        told.append(f"workers to workers {human_bytes(among)}")
+    for kind, names in (("servers", servers), ("workers", workers)):
+        if among := sum(_wire(edges, a, b) for a in names for b in names):
+            told.append(f"{kind} to {kind} {human_bytes(among)}")
     if told:
         words.append(text(0, 12, "; ".join(told), class_="soft"))
     return words

@@ -14,10 +14,10 @@ from psboost.data.block import NARROW_BINS, SparseBlock
 from psboost.data.cut_points import CutPoints
 from psboost.kernels.row_bins import STRIDES
 from psboost.kernels.splits import BUILD_LEFT
-from psboost.roles.role import COORDINATOR, server_name
+from psboost.roles.role import server_name
 from psboost.roles.worker import Worker
 from psboost.wire.histogram_codecs import Packer, encode_histograms
-from psboost.wire.messages import ApplySplits, ProposeSplits, PushHistograms, PushSketches, ShareCutPoints
+from psboost.wire.messages import PushHistograms, PushSketches, ShareCutPoints
 from psboost.wire.packing import pack_integers, unpack_living
 
 # Bytes of a message, two milliseconds on a link of 1 Gbit/s: it is sent while the next one is packed. Smaller ones go
@@ -87,20 +87,15 @@ class BlockWorker(Worker):
         if self._job.merges:
             self._n_open = len(frontier.open)
             self._send_histograms(tree, level, built)
-        else:
-            best = self._search()
-            if self._job.workers_choose:
-                return self._choose(level, frontier, best)
-            self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=(), **vars(best)))
-        [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
-        return splits
+            return self._hear_splits(tree, level)
+        return self._agree(tree, level, frontier, self._search())
 
     def _descend(self, positions, splits):
         if self._job.merges:
-            n_flags = self._living.n_flags(self._n_open, self._range_offsets)
-            self.check_number(COORDINATOR, len(splits.living), len(n_flags), "living sets")
+            n_flags, chooser = self._living.n_flags(self._n_open, self._range_offsets), self._job.chooser
+            self.check_number(chooser, len(splits.living), len(n_flags), "living sets")
             living = zip(splits.living, n_flags, strict=True)
-            flags = [self.read(COORDINATOR, unpack_living, packed, n) for packed, n in living]
+            flags = [self.read(chooser, unpack_living, packed, n) for packed, n in living]
             self._living = self._living.of_children(positions, flags, self._range_offsets)
             return
         for part in self._parts:

@@ -1,4 +1,4 @@
-"""Knows who owns what and which splits win; holds no rows, no histograms and no bitvectors."""
+"""Knows who owns what, and what has been learnt; holds no rows, no histograms and no bitvectors."""
 
 import json
 from collections.abc import Callable
@@ -11,22 +11,22 @@ from psboost.boosting.forest import Forest, Tree, base_margin
 from psboost.boosting.growth import Frontier, grown_tree
 from psboost.boosting.losses import Bounds
 from psboost.boosting.metrics import METRICS
-from psboost.boosting.split import Proposals, Splits, best_of, choose_splits
+from psboost.boosting.split import Proposals, choose_splits
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.cut_points import AllCuts, CutPoints
 from psboost.data.sketch_bytes import SketchBytes
+from psboost.kernels.splits import NODE
 from psboost.roles.dealing import Dealing, Stock, check_described
 from psboost.roles.job import Job
 from psboost.roles.role import COORDINATOR, Role, worker_name
 from psboost.wire.messages import (
-    ApplySplits,
     CloseTree,
     DescribeRows,
-    ProposeSplits,
     PushEvaluation,
     PushLeafSums,
     PushMaxima,
+    PushSplits,
     ShareCutPoints,
     StartTree,
     StopTraining,
@@ -181,70 +181,22 @@ class Coordinator(Role):
         steps = yield from self._start_tree(tree)
         if job.renews_cut_points(tree):
             yield from self._learn_cut_points(tree)
-        levels, root_sums = yield from (self._hear_of_splits(tree) if job.workers_choose else self._choose_splits(tree))
-        self._n_histograms.append(1 + sum(len(splits.fields) for splits in levels[:-1]))  # the root's, and a child's of each
-        sums = yield from self._leaf_sums(tree, 1 + sum(len(splits.fields) for splits in levels), steps)
+        chooser = job.chooser
+        [message] = yield from self.gather(PushSplits, [chooser], tree=tree)
+        with self.stage("choose"):
+            best = self.read(chooser, Proposals.of, message, len(message.gains))
+            splits = choose_splits(best, 0, last=True)  # in order of node, all that were open follow each other
+            thresholds = self.read(chooser, self._all_cuts.thresholds, splits.fields)
+            n_open = Frontier.after(splits.fields[:, NODE].tolist(), job.is_last).open.stop
+            self.check_number(chooser, len(best.gains), n_open, "best splits of a tree's nodes")
+        self._n_histograms.append(1 + n_open // 2)  # the root's, and one of each two children's
+        sums = yield from self._leaf_sums(tree, 1 + len(splits.fields), steps)
         values = job.rule.leaf_values(sums, job.parameters.learning_rate)
         closed = CloseTree(tree=tree, values=values)
         for worker in job.workers:
             self.send(worker, closed)
-        self._trees.append(grown_tree(levels, root_sums, values, steps, job.rule))
+        self._trees.append(grown_tree(splits, thresholds, best.root_sums, values, steps, job.rule))
         return len(values)
-
-    def _choose_splits(self, tree: int):
-        """Chooses the tree's splits, level by level, and tells all of them; returns them and the root's sums."""
-        job, levels, frontier = self._job, [], Frontier.root()
-        while not levels or not levels[-1].are_all:
-            level, n_open = len(levels), len(frontier.open)
-            proposals = yield from self.gather(ProposeSplits, job.proposers, tree=tree, level=level)
-            with self.stage("choose"):
-                proposers = zip(job.proposers, proposals, strict=True)
-                best = best_of([self.read(name, Proposals.of, message, n_open) for name, message in proposers])
-                if level == 0:
-                    root_sums = best.root_sums
-                frontier = self._choose(best, frontier, levels)
-                self._apply(tree, level, levels[-1], proposals)
-        return levels, root_sums
-
-    def _hear_of_splits(self, tree: int):
-        """Once workers have grown the tree: the splits that they have chosen, level by level, and the root's sums."""
-        [teller] = self._job.proposers
-        [message] = yield from self.gather(ProposeSplits, [teller], tree=tree)
-        with self.stage("choose"):
-            told = self.read(teller, Proposals.of, message, len(message.gains))
-            levels, frontier, end = [], Frontier.root(), 0
-            while not levels or not levels[-1].are_all:
-                begin, end = end, end + len(frontier.open)
-                if end > len(told.gains):
-                    break
-                frontier = self._choose(Proposals(told.gains[begin:end], told.fields[begin:end]), frontier, levels)
-            self.check_number(teller, len(told.gains), end, "best splits of a tree's nodes")
-        return levels, told.root_sums
-
-    def _choose(self, best: Proposals, frontier: Frontier, levels: list[Splits]) -> Frontier:
-        """Adds the splits of a level, out of its open nodes' best ones; returns the next level's open nodes."""
-        job, level = self._job, len(levels)
-        splits = choose_splits(best, frontier.open, self._all_cuts, job.zero_as_missing, job.is_last(level))
-        levels.append(splits)
-        return frontier.split(len(splits.fields))
-
-    def _apply(self, tree: int, level: int, splits: Splits, proposals: list[ProposeSplits]) -> None:
-        """Tells all roles of the splits that have something to do for them."""
-        job = self._job
-        living: list[list[np.ndarray]] = [[] for _ in range(job.n_feature_shards)]
-        if len(splits.fields) > 0 and not splits.last and job.merges:
-            for server, ranges, proposal in zip(job.servers, self._dealing.ranges_of_servers, proposals, strict=True):
-                self.check_number(server, len(proposal.living), len(ranges), "living sets")
-                for (c, _), of_range in zip(ranges, proposal.living, strict=True):
-                    living[c].append(of_range)
-        for c, of_shard in enumerate(living):
-            to_shard = ApplySplits(tree=tree, level=level, fields=splits.fields, last=splits.last, living=tuple(of_shard))
-            for worker in job.workers_of_features(c):
-                self.send(worker, to_shard)
-        if not splits.last:
-            to_servers = ApplySplits(tree=tree, level=level, fields=splits.fields, last=False)
-            for server in job.servers:
-                self.send(server, to_servers)
 
     # --- metrics and the result
 

@@ -205,15 +205,9 @@ class Job(Grid):
         return self.servers if self.merges else self.workers
 
     @cached_property
-    def workers_choose(self) -> bool:
-        """Whether all workers know the best splits and choose them, as in a ring, and if there is one. The coordinator is
-        told of a tree's when it is grown."""
-        return self.is_ring or len(self.workers) == 1
-
-    @property
-    def proposers(self) -> list[str]:
-        """Who tells the coordinator of the best splits."""
-        return self.workers[:1] if self.workers_choose else self.owners
+    def chooser(self) -> str:
+        """Which owner chooses a level's splits, out of all owners' best ones. In a ring all do, and this one tells of it."""
+        return self.owners[0]
 
     def to_dict(self) -> dict:
         return asdict(self) | {"parameters": self.parameters.to_dict()}

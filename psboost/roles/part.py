@@ -7,15 +7,13 @@ from psboost.boosting.growth import feature_range
 from psboost.boosting.histogram import Histograms, NodeSums
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.partition import NodeRows
-from psboost.boosting.split import Proposals, SplitFinder, SplitRule, Splits
+from psboost.boosting.split import Proposals, SplitFinder, SplitRule
 from psboost.data.block import Members, build_block
 from psboost.data.columns import AnyColumns, SortedColumns
 from psboost.data.cut_points import CutPoints
 from psboost.data.zeros import Rule
 from psboost.errors import ProtocolError
-from psboost.wire.messages import ApplySplits
-
-AnySplits = ApplySplits | Splits
+from psboost.roles.grower import AnySplits
 
 
 def make_finder(
@@ -65,4 +63,4 @@ class Part:
     def clear_bits(self, splits: AnySplits, rows: slice, members: Members, bits: np.ndarray) -> None:
         """Clears the bits of `rows` that leave by those of the splits that are by its own features (Block.clear_bits)."""
         if not self.block.clear_bits(splits.fields, self._shard, self.begin, rows, members, bits):
-            raise ProtocolError("the coordinator sends splits by bins that their features do not have")
+            raise ProtocolError("splits by bins that their features do not have")

@@ -6,7 +6,7 @@ from psboost.boosting.forest import Tree
 from psboost.roles.modes import ALLREDUCE, REDUCE_SCATTER
 
 BYTES_PER_BIN = 16  # a grad and a hess as float64; and so for the totals of the root's rows
-BYTES_PER_PROPOSAL = 80  # of ShareSplits and ProposeSplits, for each open node
+BYTES_PER_PROPOSAL = 88  # of ShareSplits and PushSplits, for each open node
 
 
 def levels_of(tree: Tree, max_depth: int) -> list[tuple[int, int]]:
@@ -32,8 +32,8 @@ def dense_payload(mode: str, n_workers: int, n_bins: int, levels: list[tuple[int
 
         ReduceHistograms   (R - 1) * 16 * (N * B + R at the root)    every chunk makes R - 1 hops, the totals with each
         ShareHistograms    (R - 1) * 16 * N * B                      allreduce
-        ShareSplits        R * ceil(log2 R) * 80 * P                 reduce-scatter
-        ProposeSplits      80 * P                                    worker 0 tells the coordinator, of all levels at once
+        ShareSplits        R * ceil(log2 R) * 88 * P                 reduce-scatter
+        PushSplits         88 * P                                    worker 0 tells the coordinator, of all levels at once
     """
     if mode not in (ALLREDUCE, REDUCE_SCATTER):
         raise ValueError(f"the bytes of mode {mode!r} depend on the data")
@@ -41,7 +41,7 @@ def dense_payload(mode: str, n_workers: int, n_bins: int, levels: list[tuple[int
     chunks = (n_workers - 1) * BYTES_PER_BIN * n_built * n_bins
     payload = {
         "ReduceHistograms": chunks + (n_workers - 1) * BYTES_PER_BIN * n_workers,
-        "ProposeSplits": BYTES_PER_PROPOSAL * n_open,
+        "PushSplits": BYTES_PER_PROPOSAL * n_open,
     }
     if mode == ALLREDUCE:
         payload["ShareHistograms"] = chunks

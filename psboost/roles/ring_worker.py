@@ -119,7 +119,7 @@ class RingWorker(Worker):
         best = best_of(self._all(self._search, self._searches))
         if job.mode == REDUCE_SCATTER:
             best = yield from self._ring.agree(tree, level, best)
-        return self._choose(level, frontier, best)
+        return self._choose_splits(level, frontier, best)
 
     def _descend(self, positions, splits):
         self._totals = splits.built_sums

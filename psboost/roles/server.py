@@ -16,13 +16,12 @@ from psboost.data.sketch_bytes import SketchBytes
 from psboost.data.sketches import Sketches
 from psboost.errors import ProtocolError
 from psboost.kernels.splits import BUILD_LEFT
+from psboost.roles.grower import Grower
 from psboost.roles.job import Job, steps_of_tree
-from psboost.roles.role import COORDINATOR, Role, server_name
+from psboost.roles.role import COORDINATOR, server_name
 from psboost.wire.histogram_codecs import decode_histograms
 from psboost.wire.messages import (
-    ApplySplits,
     DealRanges,
-    ProposeSplits,
     PushHistograms,
     PushSketches,
     ShareCutPoints,
@@ -31,17 +30,16 @@ from psboost.wire.messages import (
 from psboost.wire.packing import pack_living, unpack_integers
 
 
-class Server(Role):
+class Server(Grower):
     """Server s of a training run: owns ranges of features, and merges the histograms of the workers that hold them."""
 
     def __init__(self, job: Job, server: int, stage=None):
-        super().__init__(server_name(server), stage)
-        self._job, self._workers, self._shards = job, job.workers_of_server(server), job.shards_of_server(server)
-        self._number = server
+        super().__init__(server_name(server), job, stage)
+        self._workers, self._shards, self._number = job.workers_of_server(server), job.shards_of_server(server), server
 
     def run(self):
-        job = self._job
         yield from self._set_up()
+        job = self._job
         for self.tree in range(job.n_rounds):
             yield from self._grow(self.tree)
 
@@ -116,19 +114,19 @@ class Server(Role):
         self._finder.start_tree(steps)
         frontier, level, n_built = Frontier.root(), 0, 1
         while True:
-            yield from self._propose(tree, level, n_built)
-            if job.is_last(level):
-                return
-            [splits] = yield from self.gather(ApplySplits, [COORDINATOR], tree=tree, level=level)
+            splits = yield from self._find_splits(tree, level, frontier, n_built)
+            if splits is None or splits.last:
+                break
             fields = splits.fields
-            positions, _ = self.read(COORDINATOR, frontier.positions, fields)
+            positions, _ = self.read(job.chooser, frontier.positions, fields)
             if len(fields) == 0:
-                return
+                break
             self._finder.apply(positions, fields[:, BUILD_LEFT])
             frontier, level, n_built = frontier.split(len(fields)), level + 1, len(fields)
+        self._end_tree(tree)
 
-    def _propose(self, tree: int, level: int, n_nodes: int):
-        """Merges the workers' histograms over row shards, and proposes the best split of each open node."""
+    def _find_splits(self, tree: int, level: int, frontier: Frontier, n_nodes: int):
+        """Merges the workers' histograms over row shards, and finds and agrees on the best splits of the open nodes."""
         self._merger.entries.end = 0
         decode = partial(self._decode, n_nodes)
         pushed = yield from self.gather(PushHistograms, self._workers, tree=tree, level=level, make=decode)
@@ -143,7 +141,7 @@ class Server(Role):
                 living = tuple(
                     pack_living(*self._finder.flags(*edges)) for edges in pairwise(self._range_offsets.tolist())
                 )
-        self.send(COORDINATOR, ProposeSplits(tree=tree, level=level, living=living, **vars(proposals)))
+        return (yield from self._agree(tree, level, frontier, proposals, living))
 
     def _decode(self, n_nodes: int, worker: str, message: PushHistograms) -> tuple[list[tuple[int, Histograms]], np.ndarray]:
         """The worker's histograms of so many nodes over each of its ranges, with the first bin, from which their bins are

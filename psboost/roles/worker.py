@@ -11,25 +11,25 @@ from psboost.boosting.histogram import Histograms
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.partition import ALL_ONES, NodeRows, RowPartition
 from psboost.boosting.row_gradients import RowGradients
-from psboost.boosting.split import Proposals, SplitRule, Splits, choose_splits
+from psboost.boosting.split import SplitRule
 from psboost.data.block import Members, bin_offsets_of
 from psboost.data.columns import AnyColumns, SortedColumns, join_columns, sort_columns
-from psboost.data.cut_points import AllCuts, CutPoints
+from psboost.data.cut_points import CutPoints
 from psboost.data.sketches import Sketches
 from psboost.data.source import SideBySide, Source
 from psboost.kernels.gradients import add_values
 from psboost.kernels.prepare import prepare
 from psboost.kernels.splits import NODE, SHARD
 from psboost.kernels.words import n_words_of
+from psboost.roles.grower import AnySplits, Grower
 from psboost.roles.job import Job, steps_of_tree
 from psboost.roles.modes import kernel_jobs
-from psboost.roles.part import AnySplits, Part
+from psboost.roles.part import Part
 from psboost.roles.reading import Shard, ShardReader
-from psboost.roles.role import COORDINATOR, Role, worker_name
+from psboost.roles.role import COORDINATOR, worker_name
 from psboost.wire.messages import (
     CloseTree,
     DealFeatures,
-    ProposeSplits,
     PushBitvectors,
     PushEvaluation,
     PushLeafSums,
@@ -46,7 +46,7 @@ def one_thread(n: int) -> SideBySide:
     return map
 
 
-class Worker(Role):
+class Worker(Grower):
     """Worker (r, c) of a training run. How splits come out of its rows is up to the subclass: the hooks at the end."""
 
     def __init__(
@@ -55,8 +55,8 @@ class Worker(Role):
     ):  # fmt: skip
         """`threads` that a driver may give, as many as job.n_threads: all of them read, no more than are worth it do the
         rest (Dealing)."""
-        super().__init__(worker_name(row_shard, feature_shard), stage)
-        self._job, self._r, self._c = job, row_shard, feature_shard
+        super().__init__(worker_name(row_shard, feature_shard), job, stage)
+        self._r, self._c = row_shard, feature_shard
         self._peers = {c: worker_name(row_shard, c) for c in range(job.n_feature_shards) if c != feature_shard}
         self._threads, self._has_evaluation = threads, bool(eval_sources)
         self._reader = ShardReader(job, row_shard, feature_shard, source, tuple(eval_sources), threads(job.n_threads))
@@ -126,7 +126,7 @@ class Worker(Role):
 
     def _use_cut_points(self, columns: AnyColumns, cut_points: CutPoints) -> None:
         """Bins the rows by these cut points."""
-        self._bin_offsets, self._all_cuts = bin_offsets_of(cut_points), AllCuts.of([cut_points])
+        self._bin_offsets = bin_offsets_of(cut_points)
         with self.stage("bin"):
             self._parts = self._all(partial(self._make_part, columns, cut_points), self._ranges_to_build(columns))
 
@@ -185,12 +185,11 @@ class Worker(Role):
             cut_points = yield from self._find_cut_points(self._columns, hesses_of(self._gradients.packed), tree)
             self._use_cut_points(self._columns, cut_points)
         self._start_growing(steps)
-        self._chosen_from: list[Proposals] = []  # of each level
         frontier, level, built, split = Frontier.root(), 0, np.zeros(1, np.int64), [np.empty(0, np.int32)]
         while True:
             splits = yield from self._find_splits(tree, level, frontier, built)
             fields = splits.fields
-            positions, of_children = self.read(COORDINATOR, frontier.positions, fields)
+            positions, of_children = self.read(self._job.chooser, frontier.positions, fields)
             if len(fields) == 0:
                 break
             bits, make = yield from self._route(tree, level, splits)
@@ -202,8 +201,7 @@ class Worker(Role):
                 break
             self._descend(positions, splits)
             level += 1
-        if self._job.workers_choose and self.name in self._job.proposers:
-            self._tell_splits(tree)
+        self._end_tree(tree)
         is_leaf = np.ones(frontier.open.stop, bool)
         is_leaf[np.concatenate(split)] = False
         yield from self._close(tree, np.flatnonzero(is_leaf), steps)
@@ -217,19 +215,6 @@ class Worker(Role):
         """
         built = self._all(lambda part, share: part.build(nodes, positions, *share), self._parts, shares)
         return [histograms for of_part in built for histograms in of_part]
-
-    def _choose(self, level: int, frontier: Frontier, best: Proposals) -> Splits:
-        """The splits to make of the open nodes' best ones, where all workers know these and choose."""
-        self._chosen_from.append(best)
-        job = self._job
-        with self.stage("choose"):
-            return choose_splits(best, frontier.open, self._all_cuts, job.zero_as_missing, job.is_last(level))
-
-    def _tell_splits(self, tree: int) -> None:
-        """Tells the coordinator what the tree's splits were chosen of."""
-        gains = np.concatenate([best.gains for best in self._chosen_from])
-        fields = np.concatenate([best.fields for best in self._chosen_from])
-        self.send(COORDINATOR, ProposeSplits(tree=tree, gains=gains, fields=fields, living=()))
 
     # --- routing
 

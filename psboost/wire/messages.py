@@ -223,14 +223,14 @@ class PushHistograms(Message):
 
 
 class ProposeSplits(Message):
-    """server (R = 1: worker) -> coordinator, once a level: its best splits, and what lives on. In a ring, and from the only
-    worker: worker 0 -> coordinator, once a tree, of all levels, one after another, of which the workers have chosen.
+    """server (R = 1: worker) -> the first one of them, who chooses, once a level: its best splits, and what lives on.
 
-    One entry for each open node, in order of node number: `gains` (float64; -inf: no split) and `fields` (int64, n x 9):
-    feature (user number), feature shard, the feature's number in it, bin (in the feature), default_left, sum_grad and
-    sum_hess of the left child, and of the node (kernels/splits.py). `living` holds, for each range of a server, one packed
-    bit for each feature that lived in the node's parent (wire/packing.py, pack_living): 1 if it lives on in the node. None
-    from workers, and none of the last level.
+    One entry for each open node, in order of node number: `gains` (float64; -inf: no split) and `fields` (int64, n x 10):
+    feature (user number), feature shard, the feature's number in it, bin (in the feature), default_left, unstored_left,
+    sum_grad and sum_hess of the left child, and of the node (kernels/splits.py). unstored_left: a cell that is not stored
+    goes left, so the left child is the default child. `living` holds, for each range of a server, one packed bit for each
+    feature that lived in the node's parent (wire/packing.py, pack_living): 1 if it lives on in the node. None from workers,
+    and none of the last level.
     """
 
     gains: Float64s
@@ -239,19 +239,27 @@ class ProposeSplits(Message):
 
 
 class ApplySplits(Message):
-    """coordinator -> all, once a level: the splits to make, in order of nodes; none: the tree is grown. In a ring, and where
-    there is one worker, to nobody. Servers need none of the last level that max_depth allows.
+    """who chooses -> all others, once a level: the splits to make, in order of nodes; none: the tree is grown. Servers need
+    none of the last level that max_depth allows. In a ring all choose, and nobody is told.
 
-    `fields` (int32, n x 7): the node; as in ProposeSplits the feature shard, the feature's number in it, bin, default_left;
-    unstored_left: a cell that is not stored goes left, so the left child is the default child; build_left: the left child is
-    the one whose histogram is built, its sibling's is parent - child. The children of the k-th split are numbered from the
-    tree's node count on: left, right, left, right. `last`: the children are leaves, no histogram will be built.
-    `living`: for a worker, the living sets of the split nodes in its shard, one array for each range.
+    `fields` (int32, n x 7): the node; as in ProposeSplits the feature shard, the feature's number in it, bin, default_left
+    and unstored_left; build_left: the left child is the one whose histogram is built, its sibling's is parent - child. The
+    children of the k-th split are numbered from the tree's node count on: left, right, left, right. `last`: the children are
+    leaves, no histogram will be built. `living`: for a worker, the living sets of the split nodes in its shard, one array
+    for each range.
     """
 
     fields: Splits
     last: bool
     living: tuple[Packed, ...] = ()
+
+
+class PushSplits(Message):
+    """who chooses (in a ring: worker 0) -> coordinator, once a tree: the best splits, as in ProposeSplits, of all nodes
+    that were open, in order of node number; of these the tree's were chosen."""
+
+    gains: Float64s
+    fields: Proposed
 
 
 class PushBitvectors(Message):

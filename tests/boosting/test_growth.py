@@ -42,13 +42,23 @@ def test_splits_of_nodes_that_are_not_open(nodes):
         Frontier(range(5, 9)).positions(fields_of(nodes))
 
 
-def splits(nodes, features, thresholds, default_left, gains, child_sums):
+@pytest.mark.parametrize(
+    ("nodes", "max_depth", "opened"),
+    [
+        ([], 3, range(1)), ([0], 3, range(1, 3)), ([0, 2], 3, range(3, 5)), ([0, 1, 2], 2, range(1, 3)),
+        ([0, 2, 4], 3, range(3, 5)), ([0, 2, 4], 9, range(5, 7)), ([1, 2], 3, range(1)), ([0, 3], 3, range(1, 3)),
+    ],
+)  # fmt: skip
+def test_the_last_open_nodes_of_a_grown_tree(nodes, max_depth, opened):
+    """Also of what is none, whose later nodes nobody opened."""
+    assert Frontier.after(nodes, lambda level: level + 1 >= max_depth).open == opened
+
+
+def splits(nodes, features, default_left, gains, child_sums):
     fields = np.zeros((len(nodes), N_SPLIT), np.int32)
     fields[:, NODE], fields[:, DEFAULT_LEFT] = nodes, default_left
     sums = np.array(child_sums, np.int64).reshape(-1, 2, 2)
-    return Splits(
-        fields, False, np.array(features, np.int64), np.array(thresholds, np.float32), np.array(gains, np.float64), sums
-    )
+    return Splits(fields, False, np.array(features, np.int64), np.array(gains, np.float64), sums)
 
 
 def test_the_nodes_of_a_grown_tree():
@@ -60,13 +70,11 @@ def test_the_nodes_of_a_grown_tree():
             / \
            5   6
     """
-    levels = [
-        splits([0], [70], [0.5], [1], [9.0], [[1, 10], [4, 30]]),
-        splits([2], [2**60], [-1.0], [0], [1e99], [[7, 20], [-3, 10]]),
-        splits([3], [5], [2.0], [1], [1.0], [[6, 12], [1, 0]]),
-    ]  # fmt: skip
-    leaves = np.array([0.5, 1.5, 2.5, 3.5], np.float32)
-    tree = grown_tree(levels, np.array([-5, 40]), leaves, Steps(4.0, 0.5, 1.0, 1.0), SplitRule(2.0, 3.0, 0.0, 0.0))
+    child_sums = [[1, 10], [4, 30], [7, 20], [-3, 10], [6, 12], [1, 0]]
+    of_all_levels = splits([0, 2, 3], [70, 2**60, 5], [1, 0, 1], [9.0, 1e99, 1.0], child_sums)
+    thresholds, leaves = np.array([0.5, -1.0, 2.0], np.float32), np.array([0.5, 1.5, 2.5, 3.5], np.float32)
+    steps, rule = Steps(4.0, 0.5, 1.0, 1.0), SplitRule(2.0, 3.0, 0.0, 0.0)
+    tree = grown_tree(of_all_levels, thresholds, np.array([-5, 40]), leaves, steps, rule)
     assert tree.left.tolist() == [1, -1, 3, 5, -1, -1, -1] and tree.right.tolist() == [2, -1, 4, 6, -1, -1, -1]
     assert tree.feature.tolist() == [70, -1, 2**60, 5, -1, -1, -1]
     assert tree.threshold.tolist() == [0.5, 0, -1, 2, 0, 0, 0] and tree.gain.tolist() == [9, 0, FLOAT_MAX, 1, 0, 0, 0]
@@ -78,14 +86,14 @@ def test_the_nodes_of_a_grown_tree():
 
 
 def test_the_sums_of_children_that_are_built():
-    both = splits([3, 6], [2**40, 9], [0.5, 2.0], [1, 0], [2.5, 0.5], [[-5, 30], [9, 20], [6, 4], [-7, 4]])
+    both = splits([3, 6], [2**40, 9], [1, 0], [2.5, 0.5], [[-5, 30], [9, 20], [6, 4], [-7, 4]])
     both.fields[:, BUILD_LEFT] = 0, 1
     assert both.built_sums.tolist() == [[9, 20], [6, 4]]
 
 
 def test_a_tree_without_splits():
-    levels, leaf = [splits([], [], [], [], [], [])], np.array([0.25], np.float32)
-    tree = grown_tree(levels, np.array([5, 40]), leaf, Steps(1.0, 0.5, 1.0, 1.0), SplitRule(1.0, 0.0, 0.0, 0.0))
+    none, leaf, steps = np.empty(0, np.float32), np.array([0.25], np.float32), Steps(1.0, 0.5, 1.0, 1.0)
+    tree = grown_tree(splits([], [], [], [], []), none, np.array([5, 40]), leaf, steps, SplitRule(1.0, 0.0, 0.0, 0.0))
     assert [getattr(tree, name).tolist() for name in TREE_DTYPES] == [[-1], [-1], [-1], [0], [0], [0.25], [0], [20]]
 
 

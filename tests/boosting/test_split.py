@@ -137,12 +137,13 @@ def test_levels_of_a_tree(seed, min_child_weight, gamma, zeros_count, reg_alpha,
                 assert {ids[f] for f in alive.features} == living
                 best = naive.find_split(node_rows, node_values, by_id, naive_rule)
                 if best is None or best[0] < gamma:
-                    assert gain_found == -np.inf and fields[:NODE_GRAD].tolist() == [-1, 0, 0, 0, 0, 0, 0]
+                    assert gain_found == -np.inf and fields[:NODE_GRAD].tolist() == [-1, 0, 0, 0, 0, 0, 0, 0]
                     continue
                 gain, feature, bin_, default_left, left_sums = best
                 place = ids.index(feature) % 2, ids.index(feature) + 10
                 assert gain_found == gain
-                assert fields[:NODE_GRAD].tolist() == [feature, *place, bin_, default_left, *left_sums]
+                unstored_left = naive.goes_left({}, feature, bin_, default_left, *by_id[feature])
+                assert fields[:NODE_GRAD].tolist() == [feature, *place, bin_, default_left, unstored_left, *left_sums]
                 side = [naive.goes_left(rows[r], feature, bin_, default_left, *by_id[feature]) for r in which]
                 chosen.append(i)
                 children.append([r for r, left in zip(which, side, strict=True) if left])
@@ -179,7 +180,7 @@ def test_no_features():
         finder.start_tree(STEPS)
         finder.add(sums_of({}, (3, 4), 0, packed=True))
         proposals = finder.find()
-        assert proposals.gains.tolist() == [-np.inf] and proposals.fields.tolist() == [[-1, 0, 0, 0, 0, 0, 0, 3, 4]]
+        assert proposals.gains.tolist() == [-np.inf] and proposals.fields.tolist() == [[-1, *[0] * 7, 3, 4]]
         assert finder.flags(0, 0)[1] == len(lived_in_parent(finder.living, 0)) == 0
 
 

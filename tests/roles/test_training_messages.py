@@ -14,7 +14,7 @@ from psboost.data.cut_points import CutPoints
 from psboost.data.sketches import Sketches
 from psboost.errors import DataError, ParameterError, ProtocolError
 from psboost.kernels.gradients import compute_gradients
-from psboost.kernels.splits import BUILD_LEFT, N_PROPOSED, N_SPLIT, NODE, NODE_GRAD
+from psboost.kernels.splits import BUILD_LEFT, FEATURE, LEFT_GRAD, N_PROPOSED, N_SPLIT, NODE, NODE_GRAD, SHARD
 from psboost.roles import block_worker, dealing
 from psboost.roles.block_worker import BlockWorker
 from psboost.roles.coordinator import Coordinator
@@ -35,6 +35,7 @@ from psboost.wire.messages import (
     PushLeafSums,
     PushMaxima,
     PushSketches,
+    PushSplits,
     ShareCutPoints,
     StartTree,
     StopTraining,
@@ -104,8 +105,10 @@ def test_one_message_for_each_sender_receiver_and_step(grid, servers, objective)
     assert max(counts.values()) == 1
     present = {type(message) for _, _, message in sent}
     expected = {
-        DescribeRows, DealFeatures, ShareCutPoints, StartTree, ProposeSplits, PushLeafSums, CloseTree, PushEvaluation,
+        DescribeRows, DealFeatures, ShareCutPoints, StartTree, PushSplits, PushLeafSums, CloseTree, PushEvaluation,
     }  # fmt: skip
+    if len(job.owners) > 1:
+        expected |= {ProposeSplits}
     if grid != (1, 1):
         expected |= {ApplySplits}
     if grid[0] > 1:
@@ -125,12 +128,13 @@ def test_who_sends_what_to_whom(grid, servers):
     n_row_shards, n_feature_shards = grid
     everybody = {*job.workers, *(job.servers if n_row_shards > 1 else ())}
     first_of_rows = {f"worker {r},0" for r in range(n_row_shards)}
-    proposers = set(job.servers if n_row_shards > 1 else job.workers)
+    chooser, *proposers = job.servers if n_row_shards > 1 else job.workers
     for kind, senders, receivers in (
         (DescribeRows, set(job.workers), {"coordinator"}),
         (DealFeatures, {"coordinator"}, set(job.workers)),
-        (ProposeSplits, proposers, {"coordinator"}),
-        (ApplySplits, {"coordinator"}, everybody if grid != (1, 1) else set()),
+        (ProposeSplits, set(proposers), {chooser}),
+        (ApplySplits, {chooser}, everybody - {chooser}),
+        (PushSplits, {chooser}, {"coordinator"}),
         (PushLeafSums, first_of_rows, {"coordinator"}),
         (PushEvaluation, first_of_rows, {"coordinator"}),
         (PushMaxima, first_of_rows, {"coordinator"}),
@@ -323,13 +327,12 @@ def test_a_worker_alone():
     cuts = CutPoints.from_arrays(sent[0][1].cut_points, 2)
     assert cuts.offsets.tolist() == [0, 1, 3] and cuts.cuts.tolist() == [FLOAT_MAX, 2, FLOAT_MAX]
     sent = start_margins(worker, job)
-    assert kinds(sent) == [("coordinator", "ProposeSplits"), ("coordinator", "PushLeafSums")]
+    assert kinds(sent) == [("coordinator", "PushSplits"), ("coordinator", "PushLeafSums")]
     told, sums = sent[0][1], sent[1][1].sums
     # Feature 0, shard 0, number 1 in it, bin 0, missing left: rows 1 and 3 (feature 0 is 2) against 0 and 2 (1, missing).
-    assert told.fields[0].tolist() == [0, 0, 1, 0, 1, 2**15, 2 * 2**15, 0, 4 * 2**15]
+    assert told.fields[0].tolist() == [0, 0, 1, 0, 1, 1, 2**15, 2 * 2**15, 0, 4 * 2**15]
     assert told.gains[0] > 0 and told.gains[1:].tolist() == [-np.inf, -np.inf]  # then pure nodes
     assert told.fields[1:, NODE_GRAD:].tolist() == [[2**15, 2 * 2**15], [-(2**15), 2 * 2**15]]
-    assert (told.level, told.living) == (-1, ())
     assert sums.shape == (2, 2) and (sums[:, 0] == [-sums[1, 0], sums[1, 0]]).all()
     sent = worker.handle("coordinator", CloseTree(tree=0, values=np.array([-0.5, 0.5], np.float32)))
     assert kinds(sent) == [("coordinator", "PushEvaluation")]
@@ -374,12 +377,12 @@ def test_values_of_other_evaluation_rows_are_refused(wrong):
 @pytest.mark.parametrize("bin_", [-1, 4, 10**9])
 def test_splits_by_bins_that_are_not_there_are_refused(X, bin_):
     job = runs.make_job((1, 2), n_rounds=1, max_depth=2, base_score=0.5, grad_bits=16)
-    worker = BlockWorker(job, 0, 0, runs.make_source(job, X, column(0, 1, 0, 1)))
+    worker = BlockWorker(job, 0, 1, runs.make_source(job, X, column(0, 1, 0, 1)))
     worker.start()
     worker.handle("coordinator", deal_features([0], [0, 1]))
     start_margins(worker, job)
     with pytest.raises(ProtocolError, match="splits by bins that their features do not have"):
-        worker.handle("coordinator", apply_splits(0, [0], [bin_], [1], last=True))
+        worker.handle("worker 0,0", apply_splits(0, [0], [bin_], [1], last=True, shards=[1]))
 
 
 def test_a_worker_of_a_block():
@@ -406,7 +409,7 @@ def test_a_worker_of_a_block():
 
     # A split of the other feature shard: this one has no bits to send, but is told where its rows go.
     living = pack_living(np.array([1], np.uint64), 1), pack_living(np.array([], np.uint64), 0)
-    assert worker.handle("coordinator", apply_splits(0, [0], [0], [1], last=False, living=living)) == []
+    assert worker.handle("server 0", apply_splits(0, [0], [0], [1], last=False, living=living)) == []
     assert worker.waits_for == "PushBitvectors (tree 0, level 0) from worker 0,0"
     form, bits = pack_bitvector(np.array([0b0111], np.uint64), 4)  # row 3 leaves its default side, the left one
     sent = worker.handle("worker 0,0", PushBitvectors(tree=0, level=0, form=form, bits=bits))
@@ -414,9 +417,7 @@ def test_a_worker_of_a_block():
     assert sent[0][1].totals.tolist() == [[2**14, 3 * 2**15, 3 * 2**14]]
 
     # Its own split of the left child: values of 2 go right. Nobody else has one, so it waits for nobody's bits.
-    sent = worker.handle(
-        "coordinator", apply_splits(1, [1], [0], [1], last=True, shards=[1], locals_=[0])
-    )
+    sent = worker.handle("server 0", apply_splits(1, [1], [0], [1], last=True, shards=[1], locals_=[0]))
     assert kinds(sent) == [("worker 0,0", "PushBitvectors")]
     pushed = sent[0][1]
     assert unpack_bitvector(pushed.form, pushed.bits, 4)[0] & np.uint64(15) == 0b1011  # row 3 is elsewhere
@@ -480,40 +481,84 @@ def push(level, totals, *nodes):
     return PushHistograms(tree=0, level=level, totals=np.array(totals), codec="packed", arrays=arrays)
 
 
-def test_a_server_merges_and_searches():
+def test_a_server_merges_searches_and_chooses():
     server = server_2x2()
     assert server.handle("worker 0,0", push(0, [[-10, 40, 100]], {0: (-30, 10), 1: (20, 10)})) == []
     assert server.handle("worker 0,1", push(0, [[-10, 40, 100]], {0: (-1, 5)})) == []
     assert server.handle("worker 1,1", push(0, [[10, 40, 100]], {1: (1, 5)})) == []
     sent = server.handle("worker 1,0", push(0, [[10, 40, 100]], {0: (-30, 10), 1: (20, 10)}))
-    assert kinds(sent) == [("coordinator", "ProposeSplits")]
-    proposal = sent[0][1]
-    # Feature 7, shard 0, number 0 in it, bin 0, missing right.
-    assert proposal.fields.tolist() == [[7, 0, 0, 0, 0, -60, 20, 0, 80]]
-    assert [unpack_living(packed, 1)[0] & np.uint64(1) for packed in proposal.living] == [1, 1]
+    workers = [f"worker {r},{c}" for c in range(2) for r in range(2)]
+    assert kinds(sent) == [(worker, "ApplySplits") for worker in workers]
+    for _, splits in sent:
+        # The root, shard 0, number 0 in it, bin 0, missing right; the left child is built.
+        assert (splits.fields.tolist(), splits.last) == ([[0, 0, 0, 0, 0, 0, 1]], False)
+        [living] = splits.living  # of the one range of its shard
+        assert unpack_living(living, 1)[0] & np.uint64(1) == 1
 
-    assert server.handle("coordinator", apply_splits(0, [0], [0], [0], last=False)) == []
-    # The left child is built, the right one is the parent less it; then the tree is grown.
+    # The right child is the parent less the left one; then the tree is grown.
     for name in ("worker 0,0", "worker 1,0"):
         assert server.handle(name, push(1, [[-30, 10, 100]], {0: (-30, 10)})) == []
     assert server.handle("worker 0,1", push(1, [[-30, 10, 100]], {})) == []
-    [(_, proposal)] = server.handle("worker 1,1", push(1, [[-30, 10, 100]], {1: (1, 5)}))
-    assert proposal.fields[:, NODE_GRAD:].tolist() == [[-60, 20], [60, 60]]
-    assert proposal.living == ()  # the last level: nothing will be built below
-    assert server.handle("coordinator", apply_splits(1, [], [], [], last=True)) == []
+    sent = server.handle("worker 1,1", push(1, [[-30, 10, 100]], {1: (1, 5)}))
+    assert kinds(sent) == [*((worker, "ApplySplits") for worker in workers), ("coordinator", "PushSplits")]
+    assert all(m.last and m.living == () for _, m in sent[:-1])  # nothing will be built below
+    told = sent[-1][1]
+    assert told.fields[0].tolist() == [7, 0, 0, 0, 0, 0, -60, 20, 0, 80]
+    assert told.fields[1:, NODE_GRAD:].tolist() == [[-60, 20], [60, 60]]
     assert server.done
 
 
+def server_2x1(number):
+    """A server of 2 x 1 with 2 servers, of which the first is dealt feature 7 and the second feature 3, two bins each."""
+    job = runs.make_job((2, 1), 2, n_rounds=1, max_depth=2, min_child_weight=0, grad_bits=8)
+    server = Server(job, number)
+    assert server.start() == []
+    deal = DealRanges(
+        features=pack_integers(np.array([[7, 3][number]])), range_offsets=np.array([0, 1]), range_begins=np.array([number]),
+        n_rows=8, max_weight=1.0, max_label=1.0, zero_rule="true", grad_bits=8, n_threads=1,
+        cut_points=points([2.0, FLOAT_MAX]).to_arrays(),
+    )  # fmt: skip
+    assert server.handle("coordinator", deal) == [] and start_tree(server, job) == []
+    return server
+
+
+def test_the_first_server_chooses_out_of_what_others_propose():
+    first, second = server_2x1(0), server_2x1(1)
+    for server in (first, second):
+        sums = {0: (-30, 10), 1: (30, 10)}  # of both features: which gain the same
+        assert server.handle("worker 0,0", push(0, [[0, 20, 100]], sums)) == []
+    [(name, proposed)] = second.handle("worker 1,0", push(0, [[0, 20, 100]], {0: (-30, 10), 1: (30, 10)}))
+    assert name == "server 0" and type(proposed) is ProposeSplits
+    # Number 1 in shard 0, bin 0, missing right.
+    assert proposed.fields.tolist() == [[3, 0, 1, 0, 0, 0, -60, 20, 0, 40]] and len(proposed.living) == 1
+    assert first.handle("server 1", proposed) == []  # who is quicker than the workers
+    sent = first.handle("worker 1,0", push(0, [[0, 20, 100]], {0: (-30, 10), 1: (30, 10)}))
+    assert kinds(sent) == [(name, "ApplySplits") for name in ("worker 0,0", "worker 1,0", "server 1")]
+    for name, splits in sent:  # the lower user number
+        assert splits.fields.tolist() == [[0, 0, 1, 0, 0, 0, 1]]
+        assert len(splits.living) == (2 if name.startswith("worker") else 0)
+    assert second.handle("server 0", sent[-1][1]) == []
+    assert second.waits_for == "PushHistograms (tree 0, level 1) from worker 0,0, worker 1,0"
+    for server in (first, second):
+        server.handle("worker 0,0", push(1, [[-30, 10, 100]], {0: (-30, 10)}))
+    [(_, proposed)] = second.handle("worker 1,0", push(1, [[-30, 10, 100]], {0: (-30, 10)}))
+    assert proposed.living == () and second.done  # it hears nothing of the last level
+    first.handle("server 1", proposed)
+    sent = first.handle("worker 1,0", push(1, [[-30, 10, 100]], {0: (-30, 10)}))
+    assert kinds(sent) == [("worker 0,0", "ApplySplits"), ("worker 1,0", "ApplySplits"), ("coordinator", "PushSplits")]
+    assert len(sent[-1][1].gains) == 3 and first.done
+
+
 def test_a_worker_ands_the_bits_of_all_shards():
-    """Worker 0,0 of 1 x 3: the root's split is its own, those of the level below are the other two's."""
+    """Worker 0,1 of 1 x 3: the root's split is its own, those of the level below are the other two's."""
     params = {"max_depth": 2, "min_child_weight": 0, "base_score": 0.5, "grad_bits": 16}
     job = runs.make_job((1, 3), n_rounds=1, **params)
-    worker = BlockWorker(job, 0, 0, runs.make_source(job, TINY, column(0, 1, 0, 1)))
+    worker = BlockWorker(job, 0, 1, runs.make_source(job, TINY, column(0, 1, 0, 1)))
     worker.start()
     worker.handle("coordinator", deal_features([0], [0, 1], n_rows=4))
-    start_margins(worker, job)
-    sent = worker.handle("coordinator", apply_splits(0, [0], [0], [1], last=False))
-    assert kinds(sent) == [(f"worker 0,{c}", "PushBitvectors") for c in (1, 2)] + [("coordinator", "ProposeSplits")]
+    assert kinds(start_margins(worker, job)) == [("worker 0,0", "ProposeSplits")]
+    sent = worker.handle("worker 0,0", apply_splits(0, [0], [0], [1], last=False, shards=[1]))
+    assert kinds(sent) == [(f"worker 0,{c}", "PushBitvectors") for c in (0, 2)] + [("worker 0,0", "ProposeSplits")]
     assert sent[0][1] is sent[1][1]
     assert unpack_bitvector(sent[0][1].form, sent[0][1].bits, 4)[0] & np.uint64(15) == 0b0101  # values of 2 go right
 
@@ -521,12 +566,12 @@ def test_a_worker_ands_the_bits_of_all_shards():
         form, bits = pack_bitvector(np.array([word], np.uint64), 4)
         return PushBitvectors(tree=0, level=1, form=form, bits=bits)
 
-    assert worker.handle("worker 0,2", bits_of(0b0111)) == []  # who is quicker than the coordinator
-    assert worker.handle("coordinator", apply_splits(1, [1, 2], [0, 0], [1, 1], last=True, shards=[1, 2])) == []
-    assert worker.waits_for == "PushBitvectors (tree 0, level 1) from worker 0,1"
-    [(_, pushed)] = worker.handle("worker 0,1", bits_of(0b1011))
-    grads, hesses = pushed.sums.T  # of leaves 3 to 6, which hold rows 0, 2, 1, 3
-    assert np.sign(grads).tolist() == [1, 1, -1, -1] and len(set(hesses.tolist())) == 1 and hesses[0] > 0
+    assert worker.handle("worker 0,2", bits_of(0b0111)) == []  # who is quicker than the one who chooses
+    assert worker.handle("worker 0,0", apply_splits(1, [1, 2], [0, 0], [1, 1], last=True, shards=[0, 2])) == []
+    assert worker.waits_for == "PushBitvectors (tree 0, level 1) from worker 0,0"
+    assert worker.handle("worker 0,0", bits_of(0b1011)) == []
+    assert worker.waits_for == "CloseTree (tree 0, level -1) from coordinator"
+    assert worker._partition.node_of_row.tolist() == [3, 5, 4, 6]
 
 
 def test_there_are_no_servers_where_nothing_is_merged():
@@ -539,7 +584,6 @@ def test_a_server_refuses_a_child_larger_than_its_parent():
     for r in range(2):
         server.handle(f"worker {r},0", push(0, [[0, 40, 100]], {0: (-30, 10), 1: (30, 10)}))
         server.handle(f"worker {r},1", push(0, [[0, 40, 100]], {}))
-    server.handle("coordinator", apply_splits(0, [0], [0], [0], last=False))
     with pytest.raises(ProtocolError, match="not part of its parent"):
         for r in range(2):
             server.handle(f"worker {r},0", push(1, [[-30, 10, 100]], {0: (-40, 11)}))
@@ -599,7 +643,7 @@ def test_borders_of_ranges_move_where_that_makes_their_rows_narrow(begin, bins, 
     assert block_worker._moved_ranges(ranges, offsets) == expected
 
 
-def test_a_coordinator_deals_chooses_and_closes():
+def test_a_coordinator_deals_hears_and_closes():
     params = {"max_depth": 2, "min_child_weight": 0, "base_score": 0.5, "learning_rate": 1.0}
     job = runs.make_job((2, 1), 2, n_rounds=1, **params)
     rounds = []
@@ -626,22 +670,11 @@ def test_a_coordinator_deals_chooses_and_closes():
     assert all(m.values.tolist() == [0.0] and m.tree == -1 for _, m in sent[:2])
     assert all((m.grad, m.hess, m.exact, m.tree) == (0.5, 0.25, True, 0) for _, m in sent[2:])
 
-    def propose(level, gains, features, locals_):
-        n = len(gains)
-        columns = [features, [0] * n, locals_, [0] * n, [1] * n, [10] * n, [10] * n, [100] * n, [100] * n]
-        living = (np.array([0], np.uint8),)
-        return ProposeSplits(tree=0, level=level, gains=np.array(gains), fields=np.array(columns).T.copy(), living=living)
-
-    # Equal gains: the lower user number wins, whoever comes first.
-    assert coordinator.handle("server 0", propose(0, [7.0], [5], [0])) == []
-    sent = coordinator.handle("server 1", propose(0, [7.0], [2], [2]))
-    assert kinds(sent) == [(name, "ApplySplits") for name in everybody]
-    for name, splits in sent:
-        assert (splits.fields.tolist(), splits.last) == ([[0, 0, 2, 0, 1, 1, 1]], False)
-        assert len(splits.living) == (2 if name.startswith("worker") else 0)
-    assert coordinator.handle("server 1", propose(1, [-np.inf, 3.0], [-1, 8], [0, 1])) == []
-    sent = coordinator.handle("server 0", propose(1, [-np.inf, -np.inf], [-1, -1], [0, 0]))
-    assert all(m.fields[:, NODE].tolist() == [2] and m.last and m.living == () for _, m in sent)
+    # The root's split, by feature 2, number 2 in the shard; no split of its left child, one by feature 8 of the right one.
+    features, locals_ = [2, -1, 8], [2, 0, 1]
+    columns = [features, [0] * 3, locals_, [0] * 3, [1] * 3, [1] * 3, [10] * 3, [10] * 3, [100] * 3, [100] * 3]
+    told = PushSplits(tree=0, gains=np.array([7.0, -np.inf, 3.0]), fields=np.array(columns).T.copy())
+    assert coordinator.handle("server 0", told) == []
 
     sums = np.zeros((3, 2), np.int64)
     sums[0] = -(2**40), 2**41
@@ -760,14 +793,12 @@ def test_cut_points_of_other_features_are_refused(grid, owner):
         coordinator.handle(owner, ShareCutPoints(cut_points=two.to_arrays()))
 
 
-def a_coordinator_of_one_server():
-    """It waits for the first tree's splits, of a feature with two bins."""
-    coordinator = Coordinator(runs.make_job((2, 1), 1, n_rounds=1, max_depth=2, min_child_weight=0, base_score=0.5))
-    coordinator.start()
+def a_server_with_proposals_of(other):
+    """What the first of two servers does once all workers have sent the root, and the second one these proposals."""
+    server = server_2x1(0)
     for r in range(2):
-        coordinator.handle(f"worker {r},0", describe([5], [2]))
-    coordinator.handle("server 0", ShareCutPoints(cut_points=points([1.0, FLOAT_MAX]).to_arrays()))
-    return coordinator
+        server.handle(f"worker {r},0", push(0, [[0, 20, 100]], {0: (-30, 10), 1: (30, 10)}))
+    return server.handle("server 1", other)
 
 
 def a_coordinator_of_one_worker():
@@ -782,15 +813,17 @@ def a_coordinator_of_one_worker():
 def test_proposals_of_other_nodes_are_refused(n_gains, n_splits):
     fields = np.zeros((n_splits, N_PROPOSED), np.int64)
     proposal = ProposeSplits(tree=0, level=0, gains=np.zeros(n_gains), fields=fields, living=())
-    with pytest.raises(ProtocolError, match=f"coordinator, from server 0: proposals of {n_gains} gains and {n_splits} "):
-        a_coordinator_of_one_server().handle("server 0", proposal)
+    with pytest.raises(ProtocolError, match=f"server 0, from server 1: proposals of {n_gains} gains and {n_splits} "):
+        a_server_with_proposals_of(proposal)
 
 
-def test_a_coordinator_hears_of_what_one_worker_has_chosen():
+def test_a_coordinator_hears_of_what_was_chosen():
     coordinator = a_coordinator_of_one_worker()
     gains = np.array([7.0, 3.0, -np.inf])
-    fields = np.array([[5, 0, 0, 0, 1, -10, 10, 0, 100], [5, 0, 0, 0, 0, -7, 4, -10, 10], [-1, 0, 0, 0, 0, 0, 0, 10, 90]])
-    assert coordinator.handle("worker 0,0", ProposeSplits(tree=0, gains=gains, fields=fields, living=())) == []
+    fields = np.zeros((3, N_PROPOSED), np.int64)
+    fields[:, FEATURE] = 5, 5, -1
+    fields[:, LEFT_GRAD:] = [-10, 10, 0, 100], [-7, 4, -10, 10], [0, 0, 10, 90]
+    assert coordinator.handle("worker 0,0", PushSplits(tree=0, gains=gains, fields=fields)) == []
     sums = np.array([[2**40, 2**41]] * 3)
     sent = coordinator.handle("worker 0,0", PushLeafSums(tree=0, sums=sums))
     assert kinds(sent) == [("worker 0,0", "CloseTree")] and coordinator.done
@@ -810,9 +843,17 @@ def test_a_coordinator_hears_of_what_one_worker_has_chosen():
     ],
 )
 def test_a_tree_of_other_nodes_is_refused(gains, n_splits, why):
-    told = ProposeSplits(tree=0, gains=np.array(gains), fields=np.zeros((n_splits, N_PROPOSED), np.int64), living=())
+    told = PushSplits(tree=0, gains=np.array(gains), fields=np.zeros((n_splits, N_PROPOSED), np.int64))
     with pytest.raises(ProtocolError, match=f"coordinator, from worker 0,0: {why}"):
         a_coordinator_of_one_worker().handle("worker 0,0", told)
+
+
+@pytest.mark.parametrize("where", [(1, 0, 0), (-1, 0, 0), (0, 1, 0), (0, 0, 2)], ids=str)
+def test_a_tree_of_bins_that_are_not_there_is_refused(where):
+    fields = np.zeros((1, N_PROPOSED), np.int64)
+    fields[0, SHARD : SHARD + 3] = where
+    with pytest.raises(ProtocolError, match="coordinator, from worker 0,0: a split by a bin that no feature has"):
+        a_coordinator_of_one_worker().handle("worker 0,0", PushSplits(tree=0, gains=np.ones(1), fields=fields))
 
 
 @pytest.mark.parametrize(
@@ -848,16 +889,15 @@ def test_a_worker_refuses_living_sets_of_other_ranges(n_sets):
         worker.handle(server, ShareCutPoints(cut_points=points(cuts).to_arrays()))
     start_margins(worker, job)
     living = (pack_living(np.array([1], np.uint64), 1),) * n_sets
-    with pytest.raises(ProtocolError, match=f"worker 0,0, from coordinator: {n_sets} living sets, expected 2"):
-        worker.handle("coordinator", apply_splits(0, [0], [0], [1], last=False, living=living))
+    with pytest.raises(ProtocolError, match=f"worker 0,0, from server 0: {n_sets} living sets, expected 2"):
+        worker.handle("server 0", apply_splits(0, [0], [0], [1], last=False, living=living))
 
 
 def test_living_sets_of_other_ranges_are_refused():
-    proposal = ProposeSplits(
-        tree=0, level=0, gains=np.array([7.0]), fields=np.array([[5, 0, 0, 0, 1, 10, 10, 100, 100]]), living=()
-    )
-    with pytest.raises(ProtocolError, match="coordinator, from server 0: 0 living sets, expected 1"):
-        a_coordinator_of_one_server().handle("server 0", proposal)
+    fields = np.array([[3, 0, 1, 0, 1, 1, 10, 10, 100, 100]])
+    proposal = ProposeSplits(tree=0, level=0, gains=np.array([7.0]), fields=fields, living=())
+    with pytest.raises(ProtocolError, match="server 0, from server 1: 0 living sets, expected 1"):
+        a_server_with_proposals_of(proposal)
 
 
 @pytest.mark.parametrize(
