@@ -33,9 +33,9 @@ def measure(settings: Settings, data: None) -> list[dict]:
     try:
         with signals_as_interrupt():
             if who == "psboost":
-                run = wire.run_psboost(wire.DEFAULT, files, n_rounds, settings["rate"])
+                run = wire.run_psboost(wire.DEFAULT, files, n_rounds, settings["rate"], {n_rounds})
             else:
-                run = wire.run_peer(who, files, n_rounds, settings["rate"], SECONDS)
+                run = wire.run_peer(who, files, n_rounds, settings["rate"], SECONDS, {n_rounds})
     except OutOfTime as error:
         raise NotHere(f"not done after {SECONDS} seconds") from error
     except LabError as error:

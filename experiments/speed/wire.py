@@ -20,8 +20,8 @@ Figures, for each shape and rate:
                that were grown, the median tree for each that is missing
 
 Once psboost has a host for each role, so that all it sends crosses an interface, and is beside what its report counts.
-Slow peers grow few trees; ratios are of the same trees of both, and psboost trains again right after each peer, for them:
-one turn of several, if the peer is quick.
+Slow peers grow few trees (--slow-rounds); ratios are of the same trees of both, and psboost trains again right after each
+peer, for them: one turn of several, if the peer is quick.
 Qualities are AUC on 20,000 test rows, after as many trees as the note says, and psboost's less the peer's after as many.
 
 With --real-time all processes, the peers' too, run under SCHED_RR, and notes say so. Where hosts share two cores, Linux
@@ -61,7 +61,7 @@ from psboost.files import replaced
 from psboost.lab.namespaces import Lab, LabError, OutOfTime
 
 N_HOSTS = 4
-FEW = 3  # trees of who is slow
+FEW = 3  # trees of who is slow, if not told otherwise
 MANY = 20  # trees of "raw wall"
 WAIT_SECONDS = 900
 PORT = 5555
@@ -218,7 +218,7 @@ def check_memory() -> None:
         raise LabError("ended: the machine has hardly any memory left")
 
 
-def run_psboost(way: Psboost, data: Data, n_rounds: int, rate: str) -> Run:
+def run_psboost(way: Psboost, data: Data, n_rounds: int, rate: str, auc_after: set[int]) -> Run:
     """Trains one tree more than n_rounds: what is sent for a tree begins before the one before it is reported."""
     run = Run()
     with ExitStack() as stack:
@@ -252,12 +252,12 @@ def run_psboost(way: Psboost, data: Data, n_rounds: int, rate: str) -> Run:
         forest = load_model(folder / "model.json")
     run.clock, run.sent = run.clock[:n_rounds], run.sent[:n_rounds]
     X, y = load_test(data.test)
-    for n_trees in {FEW, n_rounds}:
+    for n_trees in auc_after:
         run.auc[str(n_trees)] = auc(replace(forest, trees=forest.trees[:n_trees]).predict(X, output_margin=True), y)
     return run
 
 
-def run_peer(who: str, data: Data, n_rounds: int, rate: str, seconds: float) -> Run:
+def run_peer(who: str, data: Data, n_rounds: int, rate: str, seconds: float, auc_after: set[int]) -> Run:
     """One worker a host. Raises OutOfTime, LabError."""
     how = dict(PEERS[who])
     program, split = how.pop("program"), how.pop("split", "row")
@@ -273,7 +273,7 @@ def run_peer(who: str, data: Data, n_rounds: int, rate: str, seconds: float) -> 
     with Lab(N_HOSTS, rate) as lab:
         spec = Spec(
             program=program, rank=0, hosts=lab.hosts, part="", test=str(data.test), rounds=n_rounds,
-            auc_after=sorted({FEW, n_rounds}), parameters=parameters, split=split,
+            auc_after=sorted(auc_after), parameters=parameters, split=split,
         )  # fmt: skip
         if program == "xgboost":
             ports: list[int] = []
@@ -311,17 +311,17 @@ class Bench:
     """Trainings of one shape at one rate. Those of peers, with psboost's beside them, are kept in the cache for the day they
     are made, as long as psboost's code is the same."""
 
-    def __init__(self, data: Data, rate: str, n_rounds: int, *, again: bool, seconds: float):
-        self.data, self.rate, self.n_rounds = data, rate, n_rounds
+    def __init__(self, data: Data, rate: str, n_rounds: int, slow_rounds: int, *, again: bool, seconds: float):
+        self.data, self.rate, self.n_rounds, self._slow_rounds = data, rate, n_rounds, slow_rounds
         self._again, self._seconds = again, seconds
 
     def of_psboost(self, way: Psboost) -> Run:
-        return run_psboost(way, self.data, self.n_rounds, self.rate)
+        return run_psboost(way, self.data, self.n_rounds, self.rate, {self._slow_rounds, self.n_rounds})
 
     def of_peer(self, who: str, n_turns: int) -> list[tuple[Run, Run]]:
         """Its trainings, each with psboost's right after it, so that both had the same machine: n_turns, or fewer where all
         would take longer than one may. Or a single one that says why it failed."""
-        n_rounds = FEW if (who, self.data.shape) in SLOW else self.n_rounds
+        n_rounds = self._slow_rounds if (who, self.data.shape) in SLOW else self.n_rounds
         path = self._path(who, n_rounds, n_turns)
         if not self._again and path.exists() and time.localtime(path.stat().st_mtime)[:3] == time.localtime()[:3]:
             print(f"{self.data.shape}, {who}: as measured today already (--again: anew)", file=sys.stderr, flush=True)
@@ -336,11 +336,11 @@ class Bench:
             if turn and (time.monotonic() - begin) / turn * (turn + 1) > self._seconds:
                 break
             try:
-                theirs = run_peer(who, self.data, n_rounds, self.rate, self._seconds)
+                theirs = run_peer(who, self.data, n_rounds, self.rate, self._seconds, {n_rounds})
             except OutOfTime:
                 turns = turns or [(Run(failed=f"ended after {self._seconds:.0f} s"), Run())]
                 break
-            turns.append((theirs, run_psboost(DEFAULT, self.data, self.n_rounds, self.rate)))
+            turns.append((theirs, self.of_psboost(DEFAULT)))
         path.write_text(json.dumps([(asdict(theirs), asdict(ours)) for theirs, ours in turns]))
         return turns
 
@@ -355,14 +355,17 @@ def _code_of_psboost() -> str:
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
 
 
-def measure(arguments, *, data: Path | None = None, again: bool = False, seconds: float = WAIT_SECONDS) -> Iterator[Figure]:
+def measure(
+    arguments, *, data: Path | None = None, again: bool = False, seconds: float = WAIT_SECONDS, slow_rounds: int = FEW
+) -> Iterator[Figure]:
     """Figures of arguments.shapes at arguments.rates, each as soon as it is known.
 
-    arguments  shapes and rates (lists of texts), scale (of rows), seed, rounds, repeats (of psboost's, and turns of a peer),
-               cache (a folder for files)
-    data       a folder with files to use in place of generated ones
-    again      whether peers run that have run today
-    seconds    after which a peer's training is given up; no turn begins that would likely end later
+    arguments    shapes and rates (lists of texts), scale (of rows), seed, rounds, repeats (of psboost's, and turns of a
+                 peer), cache (a folder for files)
+    data         a folder with files to use in place of generated ones
+    again        whether peers run that have run today
+    seconds      after which a peer's training is given up; no turn begins that would likely end later
+    slow_rounds  trees of peers that take long for one; at most arguments.rounds
     """
     for rate in arguments.rates:
         with Lab(1, rate):  # who may not make one, or does not know the rate, is told before anything is made
@@ -371,7 +374,8 @@ def measure(arguments, *, data: Path | None = None, again: bool = False, seconds
     for shape in arguments.shapes:
         files = data_of(shape, arguments.scale, Path(arguments.cache), data, arguments.seed)
         for rate in arguments.rates:
-            bench = Bench(files, rate, arguments.rounds, again=again, seconds=seconds)
+            few = min(slow_rounds, arguments.rounds)
+            bench = Bench(files, rate, arguments.rounds, few, again=again, seconds=seconds)
             scale = "" if arguments.scale == 1 else f", {arguments.scale:g} of the rows"
             yield from figures(bench, arguments.repeats, f"{rate}{scale}{_policy()}")
 
@@ -449,6 +453,7 @@ def main() -> None:
     parser.add_argument("--shapes", type=named, default="url,avazu,rcv1,bosch")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of rows")
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--slow-rounds", type=int, default=FEW, help="of peers that take long for a tree")
     parser.add_argument("--repeats", type=int, default=3, help="of psboost, and of each peer that is quick enough")
     parser.add_argument("--rate", default="1gbit", help="of every link: 1gbit, 100mbit, unlimited; several with commas")
     parser.add_argument("--seed", type=int, default=SEED)
@@ -477,7 +482,8 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.real_time:
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(1))  # as root may; whom it starts inherits it
     with signals_as_interrupt():
-        for figure in measure(arguments, data=arguments.data, again=arguments.again, seconds=arguments.seconds):
+        told = {name: getattr(arguments, name) for name in ("data", "again", "seconds", "slow_rounds")}
+        for figure in measure(arguments, **told):
             show(figure)
             keep([figure], arguments.out)
 
