@@ -31,8 +31,7 @@ class Grower(Role):
             return choose_splits(best, frontier.open.start, self._job.is_last(level))
 
     def _agree(self, tree: int, level: int, frontier: Frontier, best: Proposals, living: tuple[np.ndarray, ...] = ()):
-        """Proposes the open nodes' best splits of the own features. Returns those to make; None if the role is not told of
-        this level's; a generator.
+        """Proposes the open nodes' best splits of the own features, and returns those to make (_hear_splits); a generator.
 
         living  of a server: living sets, one for each of its ranges
         """
@@ -48,7 +47,7 @@ class Grower(Role):
         return splits
 
     def _hear_splits(self, tree: int, level: int):
-        """The splits to make, from the chooser; None if the role is not told of this level's; a generator."""
+        """The splits to make, from the chooser; None if the role is not told of this level's. A generator."""
         job = self._job
         if job.is_last(level) and self.name in job.servers:
             return None

@@ -223,7 +223,7 @@ class PushHistograms(Message):
 
 
 class ProposeSplits(Message):
-    """server (R = 1: worker) -> the first one of them, who chooses, once a level: its best splits, and what lives on.
+    """servers (R = 1: workers) -> the first one of them, which chooses, once a level: best splits, and what lives on.
 
     One entry for each open node, in order of node number: `gains` (float64; -inf: no split) and `fields` (int64, n x 10):
     feature (user number), feature shard, the feature's number in it, bin (in the feature), default_left, unstored_left,
@@ -239,8 +239,8 @@ class ProposeSplits(Message):
 
 
 class ApplySplits(Message):
-    """who chooses -> all others, once a level: the splits to make, in order of nodes; none: the tree is grown. Servers need
-    none of the last level that max_depth allows. In a ring all choose, and nobody is told.
+    """server 0 (R = 1: worker 0,0) -> all others, once a level: the splits to make, in order of nodes; none: the tree is
+    grown. Servers need none of the last level that max_depth allows. In a ring all choose, and nobody is told.
 
     `fields` (int32, n x 7): the node; as in ProposeSplits the feature shard, the feature's number in it, bin, default_left
     and unstored_left; build_left: the left child is the one whose histogram is built, its sibling's is parent - child. The
@@ -255,7 +255,7 @@ class ApplySplits(Message):
 
 
 class PushSplits(Message):
-    """who chooses (in a ring: worker 0) -> coordinator, once a tree: the best splits, as in ProposeSplits, of all nodes
+    """server 0 (R = 1, ring: worker 0,0) -> coordinator, once a tree: the best splits, as in ProposeSplits, of all nodes
     that were open, in order of node number; of these the tree's were chosen."""
 
     gains: Float64s
