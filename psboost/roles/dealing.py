@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -208,11 +207,6 @@ class Dealing:
             job=job,
         )
 
-    @cached_property
-    def ranges_of_servers(self) -> list[list[tuple[int, int]]]:
-        """For each server, (feature shard, number in it) of each of its ranges."""
-        return [self.job.ranges_of_server(s) for s in range(self.job.n_servers)]
-
     def for_worker(self, row_shard: int, feature_shard: int) -> DealFeatures:
         given = () if self.cut_points is None else self.cut_points[feature_shard].to_arrays()
         return DealFeatures(
@@ -225,7 +219,7 @@ class Dealing:
         )
 
     def for_server(self, server: int) -> DealRanges:
-        ranges = self.ranges_of_servers[server]
+        ranges = self.job.ranges_of_servers[server]
         edges = [(c, *self.range_offsets[c][i : i + 2].tolist()) for c, i in ranges]
         given: tuple[np.ndarray, ...] = ()
         if self.cut_points is not None:
@@ -253,14 +247,14 @@ class Dealing:
         """How many features each of Job.owners has."""
         job, of_ranges = self.job, [np.diff(edges) for edges in self.range_offsets]
         if job.merges:
-            return [int(sum(of_ranges[c][i] for c, i in ranges)) for ranges in self.ranges_of_servers]
+            return [int(sum(of_ranges[c][i] for c, i in ranges)) for ranges in job.ranges_of_servers]
         n_owners = job.n_row_shards  # of each shard: 1, or all workers of a ring
         return [n for of_shard in of_ranges for n in of_shard.reshape(n_owners, -1).sum(axis=1).tolist()]
 
     def by_shard(self, of_servers: list[CutPoints]) -> list[CutPoints]:
         """The servers' cut points, which go range by range within a server, put together for each feature shard."""
         of_shards: list[list[CutPoints]] = [[] for _ in self.features]
-        for ranges, points in zip(self.ranges_of_servers, of_servers, strict=True):
+        for ranges, points in zip(self.job.ranges_of_servers, of_servers, strict=True):
             at = 0
             for c, i in ranges:
                 end = at + int(self.range_offsets[c][i + 1] - self.range_offsets[c][i])

@@ -67,17 +67,15 @@ class Grower(Role):
         job = self._job
         of_shards: list[list[np.ndarray]] = [[] for _ in range(job.n_feature_shards)]
         if job.merges and len(splits.fields) > 0 and not splits.last:
-            for s, sets in enumerate(living):
-                ranges = job.ranges_of_server(s)
-                self.check_number(job.servers[s], len(sets), len(ranges), "living sets")
+            for server, ranges, sets in zip(job.servers, job.ranges_of_servers, living, strict=True):
+                self.check_number(server, len(sets), len(ranges), "living sets")
                 for (c, _), of_range in zip(ranges, sets, strict=True):
                     of_shards[c].append(of_range)
-        for c, sets in enumerate(of_shards):
-            to_shard = ApplySplits(tree=tree, level=level, fields=splits.fields, last=splits.last, living=tuple(sets))
-            for worker in job.workers_of_features(c):
-                if worker != self.name:
-                    self.send(worker, to_shard)
+        to_tell = [(job.workers_of_features(c), tuple(sets)) for c, sets in enumerate(of_shards)]
         if not splits.last:
-            to_servers = ApplySplits(tree=tree, level=level, fields=splits.fields, last=False)
-            for server in job.servers[1:]:
-                self.send(server, to_servers)
+            to_tell.append((job.servers, ()))
+        for names, sets in to_tell:
+            message = ApplySplits(tree=tree, level=level, fields=splits.fields, last=splits.last, living=sets)
+            for name in names:
+                if name != self.name:
+                    self.send(name, message)

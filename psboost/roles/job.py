@@ -179,10 +179,13 @@ class Job(Grid):
         servers = self.servers_of_features(feature_shard)
         return [s for s in servers for _ in range(-(-self.n_threads // len(servers)))]
 
-    def ranges_of_server(self, server: int) -> list[tuple[int, int]]:
-        """(feature shard, number in it) of each range that a server owns."""
-        shards = self.shards_of_server(server)
-        return [(c, i) for c in shards for i, owner in enumerate(self.servers_of_ranges(c)) if owner == server]
+    @cached_property
+    def ranges_of_servers(self) -> list[list[tuple[int, int]]]:
+        """For each server, (feature shard, number in it) of each range that it owns."""
+        return [
+            [(c, i) for c in self.shards_of_server(s) for i, owner in enumerate(self.servers_of_ranges(c)) if owner == s]
+            for s in range(self.n_servers)
+        ]
 
     def shares_of_ranges(self, feature_shard: int) -> list[int]:
         """Which part of the shard each of its ranges is to be: of servers or, where nobody merges, of a worker's threads.

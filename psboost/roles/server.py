@@ -47,7 +47,7 @@ class Server(Grower):
         [self._deal] = yield from self.gather(DealRanges, [COORDINATOR])
         deal = self._deal
         job = self._job = self.read(COORDINATOR, self._job.as_told, deal)
-        self._shard_of_ranges = [c for c, _ in job.ranges_of_server(self._number)]
+        self._shard_of_ranges = [c for c, _ in job.ranges_of_servers[self._number]]
         self.check_number(COORDINATOR, len(deal.range_offsets) - 1, len(self._shard_of_ranges), "ranges of features")
         self._ranges_of = {  # the numbers of its ranges, for each worker
             worker: [k for k, own in enumerate(self._shard_of_ranges) if own == c]
@@ -115,7 +115,7 @@ class Server(Grower):
         frontier, level, n_built = Frontier.root(), 0, 1
         while True:
             splits = yield from self._find_splits(tree, level, frontier, n_built)
-            if splits is None or splits.last:
+            if job.is_last(level):
                 break
             fields = splits.fields
             positions, _ = self.read(job.chooser, frontier.positions, fields)

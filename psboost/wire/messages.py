@@ -141,7 +141,7 @@ class DealFeatures(Message):
 
 
 class DealRanges(Message):
-    """coordinator -> server, once: the features of its ranges (Job.ranges_of_server), one range after another.
+    """coordinator -> server, once: the features of its ranges (Job.ranges_of_servers), one range after another.
 
     `features` as in DealFeatures. `range_offsets` (int64, n_ranges + 1): the features of range k are
     features[range_offsets[k] : range_offsets[k+1]], the first of which is feature range_begins[k] (int64, n_ranges) of its

@@ -35,7 +35,7 @@ def test_servers_own_equal_parts_of_the_fewest_shards(n_shards, n_servers):
 def test_every_range_has_a_server_and_every_thread_a_range(n_shards, n_servers, n_threads):
     job = replace(runs.make_job((2, n_shards), n_servers), n_threads=n_threads)
     ranges = {(c, i): s for c in range(n_shards) for i, s in enumerate(job.servers_of_ranges(c))}
-    assert {(c, i): s for s in range(n_servers) for c, i in job.ranges_of_server(s)} == ranges
+    assert {(c, i): s for s in range(n_servers) for c, i in job.ranges_of_servers[s]} == ranges
     for c in range(n_shards):
         servers = job.servers_of_ranges(c)
         assert servers == sorted(servers) and len(servers) == len(job.shares_of_ranges(c))

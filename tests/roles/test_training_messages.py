@@ -550,28 +550,55 @@ def test_the_first_server_chooses_out_of_what_others_propose():
 
 
 def test_a_worker_ands_the_bits_of_all_shards():
-    """Worker 0,1 of 1 x 3: the root's split is its own, those of the level below are the other two's."""
+    """Worker 0,0 of 1 x 3, who chooses: the root's split is its own, those of the level below are the other two's."""
     params = {"max_depth": 2, "min_child_weight": 0, "base_score": 0.5, "grad_bits": 16}
     job = runs.make_job((1, 3), n_rounds=1, **params)
+    worker = BlockWorker(job, 0, 0, runs.make_source(job, TINY, column(0, 1, 0, 1)))
+    worker.start()
+    worker.handle("coordinator", deal_features([0], [0, 1], n_rows=4))
+    assert start_margins(worker, job) == []
+
+    def propose(c, level, gains):
+        """Splits by a feature of shard c, its first, that nothing unstored leaves to the right."""
+        fields = np.zeros((len(gains), N_PROPOSED), np.int64)
+        fields[:, FEATURE : LEFT_GRAD] = [c, c, 0, 0, 1, 1]
+        fields[:, NODE_GRAD + 1] = 1
+        return ProposeSplits(tree=0, level=level, gains=np.array(gains), fields=fields, living=())
+
+    assert worker.handle("worker 0,2", propose(2, 0, [-np.inf])) == []
+    sent = worker.handle("worker 0,1", propose(1, 0, [-np.inf]))
+    others = [f"worker 0,{c}" for c in (1, 2)]
+    assert kinds(sent) == [(name, kind) for kind in ("ApplySplits", "PushBitvectors") for name in others]
+    assert sent[0][1].fields.tolist() == [[0, 0, 0, 0, 1, 1, 1]] and not sent[0][1].last
+    assert sent[2][1] is sent[3][1]
+    assert unpack_bitvector(sent[2][1].form, sent[2][1].bits, 4)[0] & np.uint64(15) == 0b0101  # values of 2 go right
+
+    def bits_of(word):
+        form, bits = pack_bitvector(np.array([word], np.uint64), 4)
+        return PushBitvectors(tree=0, level=1, form=form, bits=bits)
+
+    assert worker.handle("worker 0,2", propose(2, 1, [-np.inf, 9.0])) == []
+    sent = worker.handle("worker 0,1", propose(1, 1, [9.0, -np.inf]))
+    assert kinds(sent) == [(name, "ApplySplits") for name in others]
+    assert sent[0][1].fields.tolist() == [[1, 1, 0, 0, 1, 1, 1], [2, 2, 0, 0, 1, 1, 1]] and sent[0][1].last
+    assert worker.handle("worker 0,2", bits_of(0b0111)) == []
+    assert worker.waits_for == "PushBitvectors (tree 0, level 1) from worker 0,1"
+    sent = worker.handle("worker 0,1", bits_of(0b1011))
+    assert kinds(sent) == [("coordinator", "PushSplits"), ("coordinator", "PushLeafSums")]
+    assert sent[0][1].fields[:, FEATURE].tolist() == [0, 1, 2]
+    grads, hesses = sent[1][1].sums.T  # of leaves 3 to 6, which hold rows 0, 2, 1, 3
+    assert np.sign(grads).tolist() == [1, 1, -1, -1] and len(set(hesses.tolist())) == 1 and hesses[0] > 0
+
+
+def test_a_worker_proposes_to_the_first_one():
+    job = runs.make_job((1, 3), n_rounds=1, max_depth=2, min_child_weight=0, base_score=0.5, grad_bits=16)
     worker = BlockWorker(job, 0, 1, runs.make_source(job, TINY, column(0, 1, 0, 1)))
     worker.start()
     worker.handle("coordinator", deal_features([0], [0, 1], n_rows=4))
     assert kinds(start_margins(worker, job)) == [("worker 0,0", "ProposeSplits")]
     sent = worker.handle("worker 0,0", apply_splits(0, [0], [0], [1], last=False, shards=[1]))
     assert kinds(sent) == [(f"worker 0,{c}", "PushBitvectors") for c in (0, 2)] + [("worker 0,0", "ProposeSplits")]
-    assert sent[0][1] is sent[1][1]
     assert unpack_bitvector(sent[0][1].form, sent[0][1].bits, 4)[0] & np.uint64(15) == 0b0101  # values of 2 go right
-
-    def bits_of(word):
-        form, bits = pack_bitvector(np.array([word], np.uint64), 4)
-        return PushBitvectors(tree=0, level=1, form=form, bits=bits)
-
-    assert worker.handle("worker 0,2", bits_of(0b0111)) == []  # who is quicker than the one who chooses
-    assert worker.handle("worker 0,0", apply_splits(1, [1, 2], [0, 0], [1, 1], last=True, shards=[0, 2])) == []
-    assert worker.waits_for == "PushBitvectors (tree 0, level 1) from worker 0,0"
-    assert worker.handle("worker 0,0", bits_of(0b1011)) == []
-    assert worker.waits_for == "CloseTree (tree 0, level -1) from coordinator"
-    assert worker._partition.node_of_row.tolist() == [3, 5, 4, 6]
 
 
 def test_there_are_no_servers_where_nothing_is_merged():
