@@ -86,7 +86,7 @@ def _train_psboost(X, y, job: dict) -> tuple[dict, object]:
         return boost(self)
 
     Coordinator._boost = first_tree
-    read = _count_reads(job["rounds"]) if job.get("counts_reads") else []
+    read = _count_reads() if job.get("counts_reads") else []
     clock = Clock(job["timeout"])
     forest = psboost.train(
         PARAMETERS | job.get("parameters", {}), X, y, num_boost_round=job["rounds"],
@@ -100,21 +100,20 @@ def _train_psboost(X, y, job: dict) -> tuple[dict, object]:
     return result, forest.predict
 
 
-def _count_reads(n_trees: int) -> list[int]:
-    """How many bytes the cells and gradients have of all rows whose histograms are built, of each tree; it counts up."""
+def _count_reads() -> list[int]:
+    """How many bytes the cells and gradients have of all rows whose histograms are built, of each tree that is grown."""
+    from psboost.boosting.levels import Levels
     from psboost.data.block import DenseBlock
-    from psboost.roles.block_worker import BlockWorker
 
-    read, search = [0] * n_trees, BlockWorker._search
+    read, grow = [], Levels.grow
 
     def watched(self):
-        listed, blocks = self._partition.listed, [part.block for part in self._parts]
+        grown, blocks = grow(self), [part.block for part in self._parts]
         cells = sum((block.cells if isinstance(block, DenseBlock) else block.bins).nbytes for block in blocks)
-        n_rows = int((listed.spans[:, 1::2] - listed.spans[:, ::2]).sum())
-        read[self.tree] += n_rows * (cells // self._n_rows + listed.packed.itemsize)
-        return search(self)
+        read.append(self.n_rows_built * (cells // blocks[0].n_rows + self._packed.itemsize))
+        return grown
 
-    BlockWorker._search = watched
+    Levels.grow = watched
     return read
 
 

@@ -73,6 +73,10 @@ class HistogramBuilder(ABC):
         """The sums of one node."""
 
     @abstractmethod
+    def held(self, packed: np.dtype) -> tuple:
+        """What kernels take of it for packed rows of this type: the block, and memory to work in, the accumulator last."""
+
+    @abstractmethod
     def share_out(self, k: int, nodes: NodeRows, memory, used, splits, least: int, open_) -> int:
         """Builds node k and some that follow, and shares their parents' histograms out, as Sums.share_out says."""
 
@@ -153,9 +157,13 @@ class DenseBuilder(HistogramBuilder):
             *self._to_build(nodes), living.features, living.offsets, positions, ranges, ranges[0], first, *to
         )
 
+    def held(self, packed):
+        return self._cells, self._stride, self._bin_offsets, self._wide, self._acc
+
     def _to_build(self, nodes: NodeRows) -> tuple:
         """What kernels.dense_builds takes first: the block, the nodes, and memory to work in."""
-        return self._cells, self._stride, self._bin_offsets, *nodes, self._wide, self._acc
+        *of_block, wide, acc = self.held(nodes.packed.dtype)
+        return *of_block, *nodes, wide, acc
 
     @property
     def _most_stored(self):
@@ -200,10 +208,12 @@ class SparseBuilder(HistogramBuilder):
 
     def _to_build(self, nodes: NodeRows) -> tuple:
         """What kernels.node_builds takes first: the block, the nodes, and memory to work in, all 0."""
+        *of_block, values, acc = self.held(nodes.packed.dtype)
+        return *of_block, *nodes, values, acc
+
+    def held(self, packed):
         self._dirty.fill(0)
         self._dirty = self._acc[:0]
-        if self._values is None or self._values.dtype != nodes.packed.dtype:
-            self._values = np.zeros(len(self._indptr) - 1, nodes.packed.dtype)  # postings have rows of evaluation sets too
-        return (
-            self._indptr, self._bins, self._stride, *self._postings, self._bin_offsets, *nodes, self._values, self._acc,
-        )  # fmt: skip
+        if self._values is None or self._values.dtype != packed:
+            self._values = np.zeros(len(self._indptr) - 1, packed)  # postings have rows of evaluation sets too
+        return self._indptr, self._bins, self._stride, *self._postings, self._bin_offsets, self._values, self._acc

@@ -11,6 +11,7 @@ from psboost.data.block import Members
 from psboost.kernels import members as kernels
 from psboost.kernels import node_builds
 from psboost.kernels.histograms import span_size
+from psboost.kernels.levels import MOST_DEPTH, MOST_NODES
 from psboost.kernels.words import n_words_of
 
 GROUP_ROWS = 1 << 17  # work on fewer is not worth waking up a thread
@@ -126,12 +127,12 @@ class RowPartition:
     ):  # fmt: skip
         """packed: each training row's grad and hess (kernels.packed_rows), when rows are split. `side_by_side` is a `map`,
         that calls its function in n_threads threads."""
-        self.node_of_row = np.zeros(n_rows, np.uint8 if 0 < max_depth <= 7 else np.int32)
+        self.node_of_row = np.zeros(n_rows, np.uint8 if 0 < max_depth <= MOST_DEPTH else np.int32)
         self._n_train, self._packed, self._side_by_side = n_train, packed, side_by_side
         words, self._lists = np.empty((kernels.N_PLACES, n_words_of(n_rows)), np.uint64), np.empty(2 * n_rows, np.int32)
         self._listed_packed = np.empty(2 * n_rows, packed.dtype)
         all_rows = words, self._lists, self._listed_packed
-        self._chunks = [_Chunk.of(rows, *all_rows, 64) for rows in chunks_of(n_rows, n_threads)]
+        self._chunks = [_Chunk.of(rows, *all_rows, MOST_NODES) for rows in chunks_of(n_rows, n_threads)]
         self._all_rows = np.arange(n_train, dtype=np.int32)
 
     def reset(self, sums: np.ndarray) -> None:
@@ -179,6 +180,23 @@ class RowPartition:
         if not last:
             spans, sums = zip(*moved, strict=True)
             self.listed = NodeRows(self._lists, np.concatenate(spans, axis=1), join_sums(sums), self._listed_packed)
+
+    @property
+    def lists(self) -> tuple[np.ndarray, np.ndarray]:
+        """The rows that all chunks list, and what is packed of those that are built: NodeRows of nodes have them."""
+        return self._lists, self._listed_packed
+
+    @property
+    def held(self) -> list[tuple]:
+        """Of each chunk, what kernels.levels.keep_chunk takes first. A tree of more than MOST_NODES nodes changes it."""
+        return [
+            (*chunk.words, chunk.rows.start, chunk.rows.stop, *chunk.members, chunk.spare, chunk.room, chunk.packed)
+            for chunk in self._chunks
+        ]
+
+    def grown(self, n_nodes: int) -> None:
+        """The tree is grown, by kernels.levels, and each row's leaf is known."""
+        self._n_nodes, self._are_numbered = n_nodes, True
 
     def finish(self) -> None:
         """The tree is grown: what is left are leaves."""

@@ -132,7 +132,10 @@ class SplitFinder:
     `add` gets the sums of the nodes that were built, one after the other or all at once; a sibling's are parent - child,
     which is exact; and `find` proposes. Then `apply` says which nodes are split, and the children are the next open nodes.
 
-    living  LivingFeatures: those of the open nodes' parents, where somebody is to be told of them
+    living            LivingFeatures: those of the open nodes' parents, where somebody is to be told of them
+    least, constants  of the tree: the least hess of a child, and what kernels.gains takes as its rule
+    memory            NodeHistogram: of all nodes; kept for the next tree, as new memory is slow to touch first, but another
+                      one where more is needed
     """
 
     def __init__(self, features: FeatureRange, rule: SplitRule, *, tells_living: bool = True):
@@ -141,14 +144,13 @@ class SplitFinder:
         # Rows a multiple of 4 KiB apart would compete for the same few lines of the cache.
         room = -(-room_for(most_bins) // 512) * 512 + 72
         self._lefts, self._scores = np.empty((2, room)), np.empty(features.n_features)
-        # Of all nodes' histograms, kept for the next tree: new memory is slow to touch first.
-        self._memory = NodeHistogram(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.int32, np.int64)))
+        self.memory = NodeHistogram(*(np.empty(0, dtype) for dtype in (np.int32, np.int32, np.int32, np.int64)))
         self._used = np.zeros(3, np.int64)
 
     def start_tree(self, steps: Steps) -> None:
         rule = self._rule
-        self._constants = np.array([steps.grad, steps.hess, rule.reg_lambda, rule.reg_alpha, MIN_GAIN, rule.gamma])
-        self._least = least_units(rule.min_child_weight, steps.hess)
+        self.constants = np.array([steps.grad, steps.hess, rule.reg_lambda, rule.reg_alpha, MIN_GAIN, rule.gamma])
+        self.least = least_units(rule.min_child_weight, steps.hess)
         self._used[:] = 0
         self._nodes = np.zeros((1, open_nodes.N_FIELDS), np.int64)
         self._splits: tuple[np.ndarray, np.ndarray] | None = None
@@ -161,7 +163,7 @@ class SplitFinder:
         parents = self._nodes[positions]
         if self._tells_living:  # before a child takes a parent's place
             places = parents[:, [open_nodes.AT_FEATURE, open_nodes.N_FEATURES]].tolist()
-            self.living = LivingFeatures.of_parents([self._memory.features[at : at + n] for at, n in places])
+            self.living = LivingFeatures.of_parents([self.memory.features[at : at + n] for at, n in places])
         self._splits, self._n_added = (parents, build_left.astype(np.uint8)), 0
         self._nodes = np.zeros((2 * len(positions), open_nodes.N_FIELDS), np.int64)
 
@@ -173,12 +175,11 @@ class SplitFinder:
             return
         k, end = self._n_added, self._n_added + len(sums.totals)
         while k < end:
-            done = sums.share_out(self._memory, self._used, self._splits, k, self._least, self._nodes)
+            done = sums.share_out(self.memory, self._used, self._splits, k, self.least, self._nodes)
             if done == open_nodes.MISFIT:
                 raise ProtocolError("a child's histogram is not part of its parent's")
             if done < end:
-                _, _, _, n_features, n_bins, *_ = self._splits[0][done].tolist()
-                self._make_room(n_features, n_bins, 2 * n_bins)
+                self.make_room_for_child(self._splits[0][done])
             k = done
         self._n_added = end
 
@@ -187,10 +188,16 @@ class SplitFinder:
         of_range, n_nodes = self._range, len(self._nodes)
         fields, gains = np.empty((n_nodes, kernels.N_PROPOSED), np.int64), np.empty(n_nodes)
         gain_kernels.find_splits(
-            self._memory, self._nodes, of_range.bin_offsets, of_range.default_bins, of_range.ids, of_range.shards,
-            of_range.locals, self._least, self._constants, self._lefts, self._scores, fields, gains,
+            self.memory, self._nodes, of_range.bin_offsets, of_range.default_bins, of_range.ids, of_range.shards,
+            of_range.locals, self.least, self.constants, self._lefts, self._scores, fields, gains,
         )  # fmt: skip
         return Proposals(gains, fields)
+
+    @property
+    def held(self) -> tuple:
+        """What kernels.levels.keep_part takes of it."""
+        own = self._range
+        return own.default_bins, own.ids, own.shards, own.locals, self._lefts, self._scores, self.memory, self._used
 
     def flags(self, begin: int, end: int) -> tuple[np.ndarray, int]:
         """Of each open node, for each feature begin .. end that lived in its parent, a bit: whether it lives on. Words
@@ -199,28 +206,38 @@ class SplitFinder:
         n_flags = 2 * len(living.features)
         words = np.empty(n_words_of(n_flags), np.uint64)
         n_flags = open_nodes.flag_living(
-            self._memory.features, self._nodes, living.features, living.offsets, begin, end, words
+            self.memory.features, self._nodes, living.features, living.offsets, begin, end, words
         )
         return words[: n_words_of(n_flags)], n_flags
 
     def _add_root(self, sums: Sums) -> None:
         bin_offsets, [total] = self._range.bin_offsets, sums.totals.tolist()
-        n_features, n_bins, pairs = self._range.n_features, int(bin_offsets[-1]), Total(*total).needs_pairs
-        self._make_room(n_features, n_bins, n_bins << pairs)
-        n_features = sums.take(bin_offsets, self._least, self._memory)
-        n_bins = int(self._memory.starts[n_features])
+        pairs = Total(*total).needs_pairs
+        self.make_room_for_root(pairs)
+        n_features = sums.take(bin_offsets, self.least, self.memory)
+        n_bins = int(self.memory.starts[n_features])
         self._nodes[0] = 0, 0, 0, n_features, n_bins, pairs, *total
         self._used[:] = n_features + 1, n_bins, n_bins << pairs
+
+    def make_room_for_root(self, pairs: bool) -> None:
+        """Room for the histogram of all features, with its sums in pairs or not."""
+        n_bins = int(self._range.bin_offsets[-1])
+        self._make_room(self._range.n_features, n_bins, n_bins << pairs)
+
+    def make_room_for_child(self, parent: np.ndarray) -> None:
+        """Room for the histogram of a child of this node (kernels.open_nodes)."""
+        _, _, _, n_features, n_bins, *_ = parent.tolist()
+        self._make_room(n_features, n_bins, 2 * n_bins)
 
     def _make_room(self, n_features: int, n_bins: int, n_slots: int) -> None:
         """Room for so many more features, bins and slots, and, as more nodes will come, for half as much again."""
         used = self._used.tolist()
         more = n_features + 1, n_bins, n_slots
         sizes = [at + n for at, n in zip(used, more, strict=True)]
-        held = []
-        for array, size, at in zip(self._memory, (sizes[0], *sizes), (used[0], *used), strict=True):
-            grown = array if size <= len(array) else np.empty(size + size // 2, array.dtype)
-            if grown is not array:
-                grown[:at] = array[:at]
-            held.append(grown)
-        self._memory = NodeHistogram(*held)
+        held = list(self.memory)
+        for i, (size, at) in enumerate(zip((sizes[0], *sizes), (used[0], *used), strict=True)):
+            if size > len(held[i]):
+                held[i] = np.empty(size + size // 2, held[i].dtype)
+                held[i][:at] = self.memory[i][:at]
+        if any(new is not old for new, old in zip(held, self.memory, strict=True)):
+            self.memory = NodeHistogram(*held)

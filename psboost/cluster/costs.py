@@ -93,8 +93,12 @@ class _Stage:
         self._begin = self._stopwatch.clock()
 
     def __exit__(self, *error) -> None:
+        self.was(self._begin, self._stopwatch.clock())
+
+    def was(self, begin: float, end: float) -> None:
+        """Notes that it began and ended at these times of the stopwatch's clock."""
         stopwatch = self._stopwatch
-        stopwatch._over.append((self._label, self._tree, self._share, self._begin, stopwatch.clock()))
+        stopwatch._over.append((self._label, self._tree, self._share, begin, end))
         if len(stopwatch._over) >= _MOST_OVER:
             with stopwatch._lock:
                 stopwatch._add_up()

@@ -79,6 +79,11 @@ class Block(ABC):
     def variant(self) -> str:
         """Which kernels are for it (kernels.prepare.VARIANTS)."""
 
+    @property
+    @abstractmethod
+    def held(self) -> tuple:
+        """What kernels.levels keeps of it to route rows by."""
+
     @abstractmethod
     def clear_bits(
         self, splits: np.ndarray, shard: int, first: int, rows: slice, members: Members, bits: np.ndarray
@@ -121,6 +126,10 @@ class SparseBlock(Block):
     def variant(self):
         return "narrow rows" if self.bins.dtype == np.uint16 else "wide rows"
 
+    @property
+    def held(self):
+        return self.rows_ascend, *self.bitmaps, self.n_cuts
+
     def clear_bits(self, splits, shard, first, rows, members, bits):
         return routing_kernels.clear_by_splits(
             self.indptr, self.bins, self.stride, self.posting_offsets, self.posting_rows, self.rows_ascend, *self.bitmaps,
@@ -145,6 +154,10 @@ class DenseBlock(Block):
     @property
     def variant(self):
         return "dense"
+
+    @property
+    def held(self):
+        return self.columns, self.n_cuts
 
     def clear_bits(self, splits, shard, first, rows, members, bits):
         return dense_kernels.clear_by_splits_dense(

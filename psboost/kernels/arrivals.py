@@ -1,11 +1,17 @@
 """Knows how a thread waits awake, without the interpreter's lock, until others are done; does not know with what."""
 
+import time
+
+from llvmlite import ir
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-from psboost.kernels.compile import OUT, int64, kernel, void
+from psboost.kernels.compile import OUT, inline, int64, kernel, void
 
 _LOOKS = 1 << 17  # some 30 microseconds: who waits for longer sleeps
+_LOOKS_OF_MEETING = 1 << 20  # then a thread sleeps for a moment between two looks
+_MOMENT = 20  # microseconds
+ARRIVED, GIVEN_UP, N_MEETING = range(3)  # of a meeting (int64): how often a thread has come; whether nobody is to wait
 
 
 def _add(counter, n):
@@ -59,3 +65,44 @@ def wait_awake(arrived, n):
     for _ in range(_LOOKS):
         if _look(arrived) >= n:
             return
+
+
+@intrinsic
+def _sleep(typing_context, microseconds):
+    def generate(context, builder, signature, args):
+        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32)])
+        function = cgutils.get_or_insert_function(builder.module, kind, "usleep")
+        builder.call(function, [builder.trunc(args[0], ir.IntType(32))])
+        return context.get_dummy_value()
+
+    return void(microseconds), generate
+
+
+@inline
+def meet(meeting, n):
+    """Returns once threads have come n times, this one now; False if the meeting was given up."""
+    _add(meeting, 1)
+    n_looks = int64(0)
+    while _look(meeting) < n:
+        n_looks += 1
+        if n_looks > _LOOKS_OF_MEETING:
+            if _look(meeting[GIVEN_UP:]) != 0:
+                return False
+            _sleep(_MOMENT)
+    return True
+
+
+@intrinsic
+def clock(typing_context):
+    """Nanoseconds (int64) since some moment, of a clock that never jumps."""
+
+    def generate(context, builder, signature, args):
+        word = ir.IntType(64)
+        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32), word.as_pointer()])
+        function = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
+        held = cgutils.alloca_once(builder, word, size=2)
+        builder.call(function, [ir.Constant(ir.IntType(32), time.CLOCK_MONOTONIC), held])
+        seconds, rest = (builder.load(builder.gep(held, [ir.Constant(ir.IntType(32), k)])) for k in range(2))
+        return builder.add(builder.mul(seconds, ir.Constant(word, 1_000_000_000)), rest)
+
+    return int64(), generate

@@ -23,7 +23,8 @@ and the end of a tree:
        <-- CloseTree (all workers) --------
 
 With one row shard a worker has its features' whole histograms: it proposes itself, and worker 0,0 chooses. Rings
-(ring_worker.py) have no servers, and all choose. What comes before the first tree: dealing.py, worker.py.
+(ring_worker.py) have no servers, and all choose. A worker that is alone asks nobody between root and leaves, and grows trees
+that are not deep in one go (boosting/levels.py). What comes before the first tree: dealing.py, worker.py.
 
 A role is one generator that reads like its part of the protocol:
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from psboost.boosting.histogram import Histograms, Total
+from psboost.boosting.levels import Levels
 from psboost.boosting.living import LivingFeatures
 from psboost.boosting.partition import NodeRows
 from psboost.boosting.split import Proposals, best_of
@@ -15,7 +16,7 @@ from psboost.data.cut_points import CutPoints
 from psboost.kernels.row_bins import STRIDES
 from psboost.kernels.splits import BUILD_LEFT
 from psboost.roles.role import server_name
-from psboost.roles.worker import Worker
+from psboost.roles.worker import Worker, one_thread
 from psboost.wire.histogram_codecs import Packer, encode_histograms
 from psboost.wire.messages import PushHistograms, PushSketches, ShareCutPoints
 from psboost.wire.packing import pack_integers, unpack_living
@@ -70,6 +71,7 @@ class BlockWorker(Worker):
 
     def _use_cut_points(self, columns, cut_points):
         super()._use_cut_points(columns, cut_points)
+        self._levels: Levels | None = None
         if self._job.merges:
             ranges = pairwise(self._range_offsets.tolist())
             self._offsets_of_ranges = [self._bin_offsets[b : e + 1] - self._bin_offsets[b] for b, e in ranges]
@@ -82,6 +84,28 @@ class BlockWorker(Worker):
             return
         for part in self._parts:
             part.finder.start_tree(steps)
+
+    def _grow_levels(self, tree):
+        if self._levels is None and self._can_grow_alone:
+            job = self._job
+            self._levels = Levels(
+                self._parts, self._partition, self._gradients.packed, self._bitvector, self._c, job.parameters.max_depth,
+                job.n_threads, self._side_by_side,
+            )  # fmt: skip
+        if self._levels is None:
+            return (yield from super()._grow_levels(tree))
+        best, leaves, spans = self._levels.grow()
+        self._chosen_of.append(best)
+        for label, begin, end in spans:
+            self.stage(label).was(begin, end)
+        return leaves
+
+    @property
+    def _can_grow_alone(self) -> bool:
+        """Whether the worker has all rows and features, and threads."""
+        job = self._job
+        is_alone = job.owners == [self.name]
+        return is_alone and self._threads is not one_thread and Levels.can_grow(self._parts, job.parameters.max_depth)
 
     def _find_splits(self, tree, level, frontier, built):
         if self._job.merges:

@@ -38,27 +38,27 @@ class Part:
         self.begin, self.end, self._shard = begin, end, feature_shard
         overwrite = not isinstance(columns, SortedColumns)
         self.block = build_block(columns, cut_points, zero_as_missing, begin, overwrite=overwrite)
-        self._builder = HistogramBuilder.of(self.block)
+        self.builder = HistogramBuilder.of(self.block)
         of_features = begin, cut_points, zero_as_missing, ids, feature_shard, rule
         self.finder = None if rule is None else make_finder(*of_features, tells_living=False)
 
     def propose(self, nodes: NodeRows, stage) -> Proposals:
         """Builds nodes' histograms, and proposes each open node's best split. `stage(label)` times it."""
         with stage("build"):
-            self.finder.add(self._builder.sums(nodes))
+            self.finder.add(self.builder.sums(nodes))
         with stage("search"):
             return self.finder.find()
 
     def sum(self, node: NodeRows) -> NodeSums:
         """The sums of one node over all bins of the part; until the next node's."""
-        return self._builder.sum(node)
+        return self.builder.sum(node)
 
     def build(
         self, nodes: NodeRows, positions: np.ndarray, living: LivingFeatures, edges: list[int]
     ) -> list[Histograms]:
         """Histograms of nodes over each range of the part's features (HistogramBuilder.build), numbered as the worker
         does."""
-        return self._builder.build(nodes, positions, living, edges)
+        return self.builder.build(nodes, positions, living, edges)
 
     def clear_bits(self, splits: AnySplits, rows: slice, members: Members, bits: np.ndarray) -> None:
         """Clears the bits of `rows` that leave by those of the splits that are by its own features (Block.clear_bits)."""

@@ -185,6 +185,12 @@ class Worker(Grower):
             cut_points = yield from self._find_cut_points(self._columns, hesses_of(self._gradients.packed), tree)
             self._use_cut_points(self._columns, cut_points)
         self._start_growing(steps)
+        leaves = yield from self._grow_levels(tree)
+        self._end_tree(tree)
+        yield from self._close(tree, leaves, steps)
+
+    def _grow_levels(self, tree: int):
+        """Splits the root, its children and theirs; returns which nodes are leaves (int64), in order; a generator."""
         frontier, level, built, split = Frontier.root(), 0, np.zeros(1, np.int64), [np.empty(0, np.int32)]
         while True:
             splits = yield from self._find_splits(tree, level, frontier, built)
@@ -201,10 +207,9 @@ class Worker(Grower):
                 break
             self._descend(positions, splits)
             level += 1
-        self._end_tree(tree)
         is_leaf = np.ones(frontier.open.stop, bool)
         is_leaf[np.concatenate(split)] = False
-        yield from self._close(tree, np.flatnonzero(is_leaf), steps)
+        return np.flatnonzero(is_leaf)
 
     def _build(
         self, nodes: NodeRows, positions: np.ndarray, shares: list[tuple[LivingFeatures, list[int]]]
