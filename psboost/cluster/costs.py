@@ -93,15 +93,17 @@ class _Stage:
         self._begin = self._stopwatch.clock()
 
     def __exit__(self, *error) -> None:
-        self.was(self._begin, self._stopwatch.clock())
-
-    def was(self, begin: float, end: float) -> None:
-        """Notes that it began and ended at these times of the stopwatch's clock."""
         stopwatch = self._stopwatch
-        stopwatch._over.append((self._label, self._tree, self._share, begin, end))
+        stopwatch._over.append((self._label, self._tree, self._share, self._begin, stopwatch.clock()))
         if len(stopwatch._over) >= _MOST_OVER:
             with stopwatch._lock:
                 stopwatch._add_up()
+
+    def note(self, spans: Iterable[tuple[str, float, float]]) -> None:
+        """Notes stages of the same tree that are over: their labels, and when they began and ended, by the stopwatch's
+        clock."""
+        tree, share = self._tree, self._share
+        self._stopwatch._over.extend([(label, tree, share, begin, end) for label, begin, end in spans])
 
 
 @dataclass

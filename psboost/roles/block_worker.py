@@ -86,7 +86,7 @@ class BlockWorker(Worker):
             part.finder.start_tree(steps)
 
     def _grow_levels(self, tree):
-        if self._levels is None and self._can_grow_alone:
+        if self._levels is None and self._grows_alone:
             job = self._job
             self._levels = Levels(
                 self._parts, self._partition, self._gradients.packed, self._bitvector, self._c, job.parameters.max_depth,
@@ -96,12 +96,11 @@ class BlockWorker(Worker):
             return (yield from super()._grow_levels(tree))
         best, leaves, spans = self._levels.grow()
         self._chosen_of.append(best)
-        for label, begin, end in spans:
-            self.stage(label).was(begin, end)
+        self.stage("levels").note(spans)
         return leaves
 
     @property
-    def _can_grow_alone(self) -> bool:
+    def _grows_alone(self) -> bool:
         """Whether the worker has all rows and features, and threads."""
         job = self._job
         is_alone = job.owners == [self.name]

@@ -26,7 +26,7 @@ def server_name(server: int) -> str:
 class _Untimed(nullcontext):
     """A stage, where nobody wants to know how long it takes."""
 
-    def was(self, begin: float, end: float) -> None:
+    def note(self, spans: Iterable[tuple[str, float, float]]) -> None:
         pass
 
 
