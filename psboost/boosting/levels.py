@@ -72,7 +72,7 @@ class Levels:
     def can_grow(parts: Sequence[GrowingPart], max_depth: int) -> bool:
         """Whether the kernels are for trees so deep, of such blocks."""
         kinds = {tuple(array.dtype for array in _known_by(part.block)) for part in parts}
-        return 0 < max_depth <= kernels.MOST_DEPTH and len(kinds) == 1
+        return are_shallow(max_depth) and len(kinds) == 1
 
     def grow(self) -> tuple[Proposals, np.ndarray, list[Span]]:
         """Grows a tree of the rows that are in the root of the partition, whose finders know its steps.
@@ -154,6 +154,11 @@ class Levels:
         times = self._times[: 1 + n_levels * len(kernels.STAGES)]
         moments = (begin + (times - times[0]) * 1e-9).tolist()
         return [(label, *span) for label, span in zip(n_levels * kernels.STAGES, pairwise(moments), strict=True)]
+
+
+def are_shallow(max_depth: int) -> bool:
+    """Whether trees are grown in one go, if none is deeper than that (0: any may be)."""
+    return 0 < max_depth <= kernels.MOST_DEPTH
 
 
 def _known_by(block: Block) -> tuple[np.ndarray, np.ndarray]:

@@ -9,8 +9,9 @@ from numba.extending import intrinsic, overload
 from psboost.kernels.compile import OUT, inline, int64, kernel, void
 
 _LOOKS = 1 << 17  # some 30 microseconds: who waits for longer sleeps
-_LOOKS_OF_MEETING = 1 << 20  # then a thread sleeps for a moment between two looks
-_MOMENT = 20  # microseconds
+# At a meeting, a thread lets others have its core after so many looks, some microseconds, again and again: where there are
+# more threads than cores, who is waited for may be one of them. Having done so very often, it sleeps for a moment each time.
+_LOOKS_AT_ONCE, _TIMES_AWAKE, _MOMENT = 1 << 14, 1 << 8, 20  # microseconds
 ARRIVED, GIVEN_UP, N_MEETING = range(3)  # of a meeting (int64): how often a thread has come; whether nobody is to wait
 
 
@@ -78,18 +79,32 @@ def _sleep(typing_context, microseconds):
     return void(microseconds), generate
 
 
+@intrinsic
+def _let_others_go_on(typing_context):
+    def generate(context, builder, signature, args):
+        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(ir.IntType(32), []), "sched_yield")
+        builder.call(function, [])
+        return context.get_dummy_value()
+
+    return void(), generate
+
+
 @inline
 def meet(meeting, n):
     """Returns once threads have come n times, this one now; False if the meeting was given up."""
     _add(meeting, 1)
-    n_looks = int64(0)
-    while _look(meeting) < n:
-        n_looks += 1
-        if n_looks > _LOOKS_OF_MEETING:
-            if _look(meeting[GIVEN_UP:]) != 0:
-                return False
+    n_times = int64(0)
+    while True:
+        for _ in range(_LOOKS_AT_ONCE):
+            if _look(meeting) >= n:
+                return True
+        if _look(meeting[GIVEN_UP:]) != 0:
+            return False
+        n_times += 1
+        if n_times > _TIMES_AWAKE:
             _sleep(_MOMENT)
-    return True
+        else:
+            _let_others_go_on()
 
 
 @intrinsic

@@ -101,10 +101,9 @@ class BlockWorker(Worker):
 
     @property
     def _grows_alone(self) -> bool:
-        """Whether the worker has all rows and features, and threads."""
-        job = self._job
-        is_alone = job.owners == [self.name]
-        return is_alone and self._threads is not one_thread and Levels.can_grow(self._parts, job.parameters.max_depth)
+        """Whether the worker is alone and has threads."""
+        max_depth, has_threads = self._job.parameters.max_depth, self._threads is not one_thread
+        return self._job.is_alone and has_threads and Levels.can_grow(self._parts, max_depth)
 
     def _find_splits(self, tree, level, frontier, built):
         if self._job.merges:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from psboost.boosting.fixed_point import bits_for, greatest_sum, least_rows, usual_size
+from psboost.boosting.levels import are_shallow
 from psboost.boosting.losses import FLOAT_MAX
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
@@ -24,6 +25,7 @@ _TINY = 1e-240  # the greatest weight at least: what is divided by steps of smal
 _UNEVEN = 1.25  # times the average load, what is dealt by bundles may come to: rows that are half as long save more
 _VALUES_PER_BIN = 16  # stored values of which the sums take as long in a tree as the search of one bin does
 WORK_OF_A_THREAD = 600_000  # and so many take as long, about, as to wake up one more thread again and again
+_QUICKER = 12  # times as quick is that where threads grow a whole tree before they sleep again (boosting.levels)
 
 
 @dataclass(frozen=True)
@@ -271,8 +273,10 @@ def _threads_worth_it(counts: np.ndarray, n_bins: np.ndarray, job: Job) -> int:
     Work that n threads share takes an n-th of the time, and to wake them up n times as long as to wake up one: so the n-th
     is worth it where each has n times WORK_OF_A_THREAD.
     """
-    n_values = counts.sum() // job.n_row_shards + _VALUES_PER_BIN * n_bins.sum()
-    return max(1, min(job.n_threads, math.isqrt(int(n_values) // job.n_feature_shards // WORK_OF_A_THREAD)))
+    n_values = int(counts.sum() // job.n_row_shards + _VALUES_PER_BIN * n_bins.sum())
+    if job.is_alone and are_shallow(job.parameters.max_depth):
+        n_values *= _QUICKER
+    return max(1, min(job.n_threads, math.isqrt(n_values // job.n_feature_shards // WORK_OF_A_THREAD)))
 
 
 def _deal(loads: np.ndarray, shares: list[int], most: int | None = None) -> tuple[np.ndarray, np.ndarray]:

@@ -207,6 +207,11 @@ class Job(Grid):
         """Who owns a range of features, and says its cut points."""
         return self.servers if self.merges else self.workers
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether there is one worker: it has all rows and features, and asks nobody between a tree's root and leaves."""
+        return not self.is_ring and self.n_row_shards == self.n_feature_shards == 1
+
     @cached_property
     def chooser(self) -> str:
         """Which owner chooses a level's splits, out of all owners' best ones. In a ring all do, and this one tells of it."""
