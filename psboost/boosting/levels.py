@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Protocol
 
@@ -122,7 +123,7 @@ class Levels:
                 state[GIVEN_UP] = 1  # or the others wait for ever
                 raise
 
-        with interrupts_wait():  # so would they if this thread did not come
+        with interrupts_wait() if n_threads > 1 else nullcontext():  # or they would, if this thread did not come
             list(self._side_by_side(run, range(n_threads)))
 
     def _make_room(self) -> None:

@@ -73,7 +73,7 @@ from psboost.kernels.row_bins import N_NONE, ROWS
 from psboost.kernels.splits import BUILD_LEFT, N_PROPOSED, NODE, choose, keep_better
 from psboost.kernels.tiles import TILINGS
 
-INLINE = {"forceinline": True}
+_INLINE = {"forceinline": True}
 MOST_DEPTH = 7  # of a tree: a row's node is a uint8 then
 MOST_OPEN = 1 << MOST_DEPTH - 1  # nodes that are searched at one level
 MOST_NODES = 2 << MOST_DEPTH  # and of a tree
@@ -243,7 +243,7 @@ def _add_up_root(block, all_rows, span, sums, packed, slots):
     """The sums of all training rows over all bins of a block."""
 
 
-@overload(_add_up_root, jit_options=INLINE)
+@overload(_add_up_root, jit_options=_INLINE)
 def _compiled_add_up_root(block, all_rows, span, sums, packed, slots):
     def add_up_sparse(block, all_rows, span, sums, packed, slots):
         build_node(
@@ -262,7 +262,7 @@ def _share_out(block, rows, spans, sums, packed, part, splits, first, least, nod
     their parents' histograms out (node_builds.share_nodes)."""
 
 
-@overload(_share_out, jit_options=INLINE)
+@overload(_share_out, jit_options=_INLINE)
 def _compiled_share_out(block, rows, spans, sums, packed, part, splits, first, least, nodes):
     def share_sparse(block, rows, spans, sums, packed, part, splits, first, least, nodes):
         return share_nodes(
@@ -284,7 +284,7 @@ def _clear_bits(block, splits, shard, first, chunk, bits):
     """Clears the bits of the chunk's rows that leave by a split by the block's features."""
 
 
-@overload(_clear_bits, jit_options=INLINE)
+@overload(_clear_bits, jit_options=_INLINE)
 def _compiled_clear_bits(block, splits, shard, first, chunk, bits):
     def clear_sparse(block, splits, shard, first, chunk, bits):
         clear_by_splits(
