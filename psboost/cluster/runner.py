@@ -106,7 +106,7 @@ class Mailbox:
         if isinstance(message, Beat) and self._listener is not None:
             self._listener.note(envelope.sender, message)
         if isinstance(message, ReportCosts):
-            self.reports[envelope.sender] = costs_of(message)
+            self.reports[envelope.sender] = _costs_of(envelope.sender, message)
         return True
 
     def _receive(self) -> tuple[Envelope, Message]:
@@ -166,6 +166,9 @@ def report_and_wait(role: Role, endpoint: Endpoint, mailbox: Mailbox, stopwatch:
         pass  # repeated or late messages of the run
 
 
-def costs_of(message: ReportCosts) -> Costs:
-    stopwatch = Stopwatch.from_state(message.times)
-    return Costs(stopwatch, Ledger.from_state(message.ledger), message.peak_memory, message.bytes_read)
+def _costs_of(sender: str, message: ReportCosts) -> Costs:
+    try:
+        stopwatch, ledger = Stopwatch.from_state(message.times), Ledger.from_state(message.ledger)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ProtocolError(f"costs of {sender}, which are not as they should be: {error!r:.200}") from error
+    return Costs(stopwatch, ledger, message.peak_memory, message.bytes_read)

@@ -79,6 +79,13 @@ def test_mailbox_hands_over_messages_and_keeps_what_drivers_say():
         mailbox.next()
 
 
+@pytest.mark.parametrize("wrong", [{"times": {}}, {"times": Stopwatch().state() | {"seconds": 3}}, {"ledger": {"0": 5}}])
+def test_costs_that_are_none_are_refused(wrong):
+    costs = {"times": Stopwatch().state(), "ledger": Ledger().state()} | wrong
+    with pytest.raises(ProtocolError, match="costs of worker 0,0, which are not as they should be"):
+        Mailbox(StandIn(of(5, ReportCosts(**costs))), stop).next()
+
+
 def test_mailbox_raises_an_abort_of_its_run_only():
     with pytest.raises(DataError, match="line 3"):
         Mailbox(StandIn(of(5, abort_message(DataError("line 3")))), stop).next()
