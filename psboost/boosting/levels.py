@@ -10,7 +10,7 @@ import numpy as np
 
 from psboost.boosting.builders import HistogramBuilder
 from psboost.boosting.histogram import Total
-from psboost.boosting.partition import RowPartition
+from psboost.boosting.partition import RowPartition, are_shallow
 from psboost.boosting.split import Proposals, SplitFinder
 from psboost.data.block import Block, SparseBlock
 from psboost.errors import ProtocolError
@@ -155,11 +155,6 @@ class Levels:
         times = self._times[: 1 + n_levels * len(kernels.STAGES)]
         moments = (begin + (times - times[0]) * 1e-9).tolist()
         return [(label, *span) for label, span in zip(n_levels * kernels.STAGES, pairwise(moments), strict=True)]
-
-
-def are_shallow(max_depth: int) -> bool:
-    """Whether trees are grown in one go, if none is deeper than that (0: any may be)."""
-    return 0 < max_depth <= kernels.MOST_DEPTH
 
 
 def _known_by(block: Block) -> tuple[np.ndarray, np.ndarray]:

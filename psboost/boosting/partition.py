@@ -18,6 +18,11 @@ GROUP_ROWS = 1 << 17  # work on fewer is not worth waking up a thread
 ALL_ONES = np.uint64(2**64 - 1)
 
 
+def are_shallow(max_depth: int) -> bool:
+    """Whether no tree is so deep (0: any may be) that a row's node takes more than a byte: kernels.levels grow these."""
+    return 0 < max_depth <= MOST_DEPTH
+
+
 def chunks_of(n_rows: int, n_threads: int) -> list[slice]:
     """As many rows for each thread, in whole words of a bitvector; all for one if they are few."""
     n_chunks = min(n_threads, 1 + n_rows // GROUP_ROWS)
@@ -127,7 +132,7 @@ class RowPartition:
     ):  # fmt: skip
         """packed: each training row's grad and hess (kernels.packed_rows), when rows are split. `side_by_side` is a `map`,
         that calls its function in n_threads threads."""
-        self.node_of_row = np.zeros(n_rows, np.uint8 if 0 < max_depth <= MOST_DEPTH else np.int32)
+        self.node_of_row = np.zeros(n_rows, np.uint8 if are_shallow(max_depth) else np.int32)
         self._n_train, self._packed, self._side_by_side = n_train, packed, side_by_side
         words, self._lists = np.empty((kernels.N_PLACES, n_words_of(n_rows)), np.uint64), np.empty(2 * n_rows, np.int32)
         self._listed_packed = np.empty(2 * n_rows, packed.dtype)

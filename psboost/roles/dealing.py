@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from psboost.boosting.fixed_point import bits_for, greatest_sum, least_rows, usual_size
-from psboost.boosting.levels import are_shallow
 from psboost.boosting.losses import FLOAT_MAX
+from psboost.boosting.partition import are_shallow
 from psboost.data import zeros
 from psboost.data.bin_mapper import BinMapper
 from psboost.data.bundles import Bundles, bundles_of
