@@ -9,14 +9,15 @@ from typing import Protocol
 import numpy as np
 
 from psboost.boosting.builders import HistogramBuilder
-from psboost.boosting.histogram import Total
 from psboost.boosting.partition import RowPartition, are_shallow
 from psboost.boosting.split import Proposals, SplitFinder
 from psboost.data.block import Block, SparseBlock
 from psboost.errors import ProtocolError
 from psboost.interrupts import interrupts_wait
 from psboost.kernels import levels as kernels
+from psboost.kernels import parts as part_kernels
 from psboost.kernels.arrivals import GIVEN_UP
+from psboost.kernels.members import MOST_DEPTH, MOST_NODES
 from psboost.kernels.node_builds import N_SUMS
 from psboost.kernels.open_nodes import MISFIT, N_FIELDS
 from psboost.kernels.splits import N_PROPOSED, N_SPLIT, NODE
@@ -48,23 +49,23 @@ class Levels:
         self._n_threads = min(n_threads, max(len(parts), len(of_chunks)))
         self._held: list[tuple] = []  # what kernels find by address is not to go away
         most = kernels.MOST_OPEN
-        self._chunks = np.zeros(len(of_chunks) * kernels.CHUNK_WORDS, np.int64)
+        self._chunks = np.zeros(len(of_chunks) * part_kernels.CHUNK_WORDS, np.int64)
         for k, held in enumerate(of_chunks):
             listed = np.empty((most, N_SUMS), np.int64), np.empty((most, 2), np.int64)
             self._held.append((*held, *listed))
-            kernels.keep_chunk(*held, *listed, k, self._chunks)
+            part_kernels.keep_chunk(*held, *listed, k, self._chunks)
         self._to_work_in = [
             (
-                np.zeros((2 * most, N_FIELDS), np.int64), np.empty(most), np.empty((most, N_PROPOSED), np.int64),
-                np.zeros(1, np.int64),
+                *np.zeros((2, most, N_FIELDS), np.int64), np.zeros(most, np.uint8), np.empty(most),
+                np.empty((most, N_PROPOSED), np.int64), np.zeros(1, np.int64),
             )
             for _ in parts
         ]  # fmt: skip
-        self._kept = np.zeros(len(parts) * kernels.PART_WORDS, np.int64)
+        self._kept = np.zeros(len(parts) * part_kernels.PART_WORDS, np.int64)
         self._memories: list[tuple | None] = [None] * len(parts)  # of the parts' finders, as the kernels know them
         self._state = np.zeros(kernels.N_STATE, np.int64)
-        self._times = np.zeros(1 + kernels.MOST_DEPTH * len(kernels.STAGES), np.int64)
-        n_nodes = kernels.MOST_NODES
+        self._times = np.zeros(1 + MOST_DEPTH * len(kernels.STAGES), np.int64)
+        n_nodes = MOST_NODES
         self._grown = kernels.Grown(
             np.empty(n_nodes), np.empty((n_nodes, N_PROPOSED), np.int64), np.empty((n_nodes, N_SPLIT), np.int32)
         )
@@ -81,9 +82,8 @@ class Levels:
         returns  the best split of each node that was searched, in order of node; int64: which nodes are leaves; the stages
         """
         root = self._partition.listed
-        [total] = root.totals.tolist()
         for k, part in enumerate(self._parts):
-            part.finder.make_room_for_root(Total(*total).needs_pairs)
+            part.finder.make_room_for_root(root.totals[0])
             self._keep(k)
         state, begin = self._state, time.perf_counter()
         state[:] = 0
@@ -115,7 +115,7 @@ class Levels:
             try:
                 kernels.grow(
                     thread, n_threads, *known_by, self._kept, len(self._parts), self._chunks,
-                    len(self._chunks) // kernels.CHUNK_WORDS, state, self._times, root.rows, root.sums[0], self._packed,
+                    len(self._chunks) // part_kernels.CHUNK_WORDS, state, self._times, root.rows, root.sums[0], self._packed,
                     *partition.lists, self._bits, partition.node_of_row, self._grown, len(root.rows), self._shard,
                     self._max_depth, finder.least, finder.constants,
                 )  # fmt: skip
@@ -128,14 +128,12 @@ class Levels:
 
     def _make_room(self) -> None:
         """For the children that a part had none for."""
-        grown, state = self._grown, self._state.tolist()
-        splits = grown.splits[state[kernels.N_CHOSEN] - state[kernels.N_LAST_SPLIT] : state[kernels.N_CHOSEN]]
-        above = kernels.MOST_OPEN * (state[kernels.LEVEL] - 1 & 1) - state[kernels.FIRST_ABOVE]
-        for k, (part, (nodes, *_, done)) in enumerate(zip(self._parts, self._to_work_in, strict=True)):
+        n_children = self._state[kernels.N_LAST_SPLIT]
+        for k, (part, (_, parents, *_, done)) in enumerate(zip(self._parts, self._to_work_in, strict=True)):
             if done[0] == MISFIT:
                 raise ProtocolError("a child's histogram is not part of its parent's")
-            if done[0] < len(splits):
-                part.finder.make_room_for_child(nodes[above + splits[done[0], NODE]])
+            if done[0] < n_children:
+                part.finder.make_room_for_child(parents[done[0]])
                 self._keep(k)
 
     def _keep(self, k: int) -> None:
@@ -146,7 +144,7 @@ class Levels:
             return
         self._memories[k] = finder.memory
         *of_block, acc = part.builder.held(self._packed.dtype)
-        keep = kernels.keep_sparse_part if isinstance(block, SparseBlock) else kernels.keep_dense_part
+        keep = part_kernels.keep_sparse_part if isinstance(block, SparseBlock) else part_kernels.keep_dense_part
         keep(*of_block, *block.held, part.begin, acc, *finder.held, *self._to_work_in[k], k, self._kept)
 
     def _spans(self, begin: float) -> list[Span]:

@@ -11,7 +11,6 @@ from psboost.data.block import Members
 from psboost.kernels import members as kernels
 from psboost.kernels import node_builds
 from psboost.kernels.histograms import span_size
-from psboost.kernels.levels import MOST_DEPTH, MOST_NODES
 from psboost.kernels.words import n_words_of
 
 GROUP_ROWS = 1 << 17  # work on fewer is not worth waking up a thread
@@ -20,7 +19,7 @@ ALL_ONES = np.uint64(2**64 - 1)
 
 def are_shallow(max_depth: int) -> bool:
     """Whether no tree is so deep (0: any may be) that a row's node takes more than a byte: kernels.levels grow these."""
-    return 0 < max_depth <= MOST_DEPTH
+    return 0 < max_depth <= kernels.MOST_DEPTH
 
 
 def chunks_of(n_rows: int, n_threads: int) -> list[slice]:
@@ -33,10 +32,8 @@ def chunks_of(n_rows: int, n_threads: int) -> list[slice]:
 def join_sums(of_chunks: Iterable[np.ndarray]) -> np.ndarray:
     """int64 (n_nodes, kernels.node_builds.N_SUMS): what nodes come to, of whose rows each has a part; the first is lost."""
     sums, *others = of_chunks
-    added, most = sums[:, : node_builds.MOST_GRAD], sums[:, node_builds.MOST_GRAD :]
     for of_chunk in others:
-        added += of_chunk[:, : node_builds.MOST_GRAD]
-        np.maximum(most, of_chunk[:, node_builds.MOST_GRAD :], out=most)
+        node_builds.add_nodes(of_chunk, sums)
     return sums
 
 
@@ -137,7 +134,7 @@ class RowPartition:
         words, self._lists = np.empty((kernels.N_PLACES, n_words_of(n_rows)), np.uint64), np.empty(2 * n_rows, np.int32)
         self._listed_packed = np.empty(2 * n_rows, packed.dtype)
         all_rows = words, self._lists, self._listed_packed
-        self._chunks = [_Chunk.of(rows, *all_rows, MOST_NODES) for rows in chunks_of(n_rows, n_threads)]
+        self._chunks = [_Chunk.of(rows, *all_rows, kernels.MOST_NODES) for rows in chunks_of(n_rows, n_threads)]
         self._all_rows = np.arange(n_train, dtype=np.int32)
 
     def reset(self, sums: np.ndarray) -> None:
@@ -193,7 +190,7 @@ class RowPartition:
 
     @property
     def held(self) -> list[tuple]:
-        """Of each chunk, what kernels.levels.keep_chunk takes first. A tree of more than MOST_NODES nodes changes it."""
+        """Of each chunk, what kernels.levels.keep_chunk takes first. A tree that is not shallow changes it."""
         return [
             (*chunk.words, chunk.rows.start, chunk.rows.stop, *chunk.members, chunk.spare, chunk.room, chunk.packed)
             for chunk in self._chunks

@@ -211,18 +211,15 @@ class SplitFinder:
         return words[: n_words_of(n_flags)], n_flags
 
     def _add_root(self, sums: Sums) -> None:
-        bin_offsets, [total] = self._range.bin_offsets, sums.totals.tolist()
-        pairs = Total(*total).needs_pairs
-        self.make_room_for_root(pairs)
-        n_features = sums.take(bin_offsets, self.least, self.memory)
-        n_bins = int(self.memory.starts[n_features])
-        self._nodes[0] = 0, 0, 0, n_features, n_bins, pairs, *total
-        self._used[:] = n_features + 1, n_bins, n_bins << pairs
+        [total] = sums.totals
+        self.make_room_for_root(total)
+        n_features = sums.take(self._range.bin_offsets, self.least, self.memory)
+        open_nodes.make_root(self.memory, self._used, n_features, total, self._nodes[0])
 
-    def make_room_for_root(self, pairs: bool) -> None:
-        """Room for the histogram of all features, with its sums in pairs or not."""
+    def make_room_for_root(self, total: np.ndarray) -> None:
+        """Room for the histogram of all features, whose rows come to `total` (int64, Total)."""
         n_bins = int(self._range.bin_offsets[-1])
-        self._make_room(self._range.n_features, n_bins, n_bins << pairs)
+        self._make_room(self._range.n_features, n_bins, n_bins << Total(*total.tolist()).needs_pairs)
 
     def make_room_for_child(self, parent: np.ndarray) -> None:
         """Room for the histogram of a child of this node (kernels.open_nodes)."""

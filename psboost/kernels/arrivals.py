@@ -16,18 +16,18 @@ ARRIVED, GIVEN_UP, N_MEETING = range(3)  # of a meeting (int64): how often a thr
 
 
 def _add(counter, n):
-    """Adds to counter[0], whoever else does at the same time."""
+    """Adds to counter[0], whoever else does at the same time; returns what it was."""
     counter[0] += n
+    return counter[0] - n
 
 
 @intrinsic
 def _add_at_once(typing_context, counter, n):
     def generate(context, builder, signature, args):
         view = cgutils.create_struct_proxy(counter)(context, builder, value=args[0])
-        builder.atomic_rmw("add", view.data, args[1], "seq_cst")
-        return context.get_dummy_value()
+        return builder.atomic_rmw("add", view.data, args[1], "seq_cst")
 
-    return void(counter, n), generate
+    return int64(counter, n), generate
 
 
 @overload(_add)
@@ -91,12 +91,11 @@ def _let_others_go_on(typing_context):
 
 @inline
 def meet(meeting, n):
-    """Returns once threads have come n times, this one now; False if the meeting was given up."""
-    _add(meeting, 1)
-    n_times = int64(0)
+    """Returns once all n threads have come as often as this one has now; False if the meeting was given up."""
+    n_due, n_times = (_add(meeting, 1) // n + 1) * n, int64(0)
     while True:
         for _ in range(_LOOKS_AT_ONCE):
-            if _look(meeting) >= n:
+            if _look(meeting) >= n_due:
                 return True
         if _look(meeting[GIVEN_UP:]) != 0:
             return False

@@ -11,6 +11,14 @@ def fill(array, value):
 
 
 @inline
+def copy_rows(source, target):
+    """target[:] = source[: len(target)], of arrays of rows"""
+    for i in range(uint64(len(target))):
+        for k in range(uint64(target.shape[1])):
+            target[i, k] = source[i, k]
+
+
+@inline
 def copy(source, begin, n, target, at):
     """target[at : at + n] = source[begin : begin + n]"""
     for i in range(n):

@@ -29,7 +29,8 @@ from psboost.kernels.compile import (
 from psboost.kernels.splits import BUILD_LEFT, NODE, UNSTORED_LEFT
 from psboost.kernels.words import count_ones, list_ones, lowest_one, write_where
 
-NODES = {"": uint8, "seldom": int32}  # how nodes are numbered
+NODES = {"": uint8, "seldom": int32}  # how nodes are numbered: by a byte in trees of MOST_DEPTH and MOST_NODES at most
+MOST_DEPTH, MOST_NODES = 7, 256
 N_PLACES = 64  # a large node has more rows than there are words, so there are 63 of them at most; and one that is split
 _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
 _ALL = uint64(2**64 - 1)

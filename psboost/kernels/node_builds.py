@@ -10,7 +10,21 @@ They are written over ranges of features, each into a part of the same arrays:
 """
 
 from psboost.kernels.ascending import first_from
-from psboost.kernels.compile import IN, OUT, OUT2, boolean, inline, int32, int64, kernel, kernel_for, uint8, uint64, void
+from psboost.kernels.compile import (
+    IN,
+    IN2,
+    OUT,
+    OUT2,
+    boolean,
+    inline,
+    int32,
+    int64,
+    kernel,
+    kernel_for,
+    uint8,
+    uint64,
+    void,
+)
 from psboost.kernels.fills import fill
 from psboost.kernels.histograms import build_by_rows, clear, mark_bins, span_size
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
@@ -46,6 +60,15 @@ def add_rows(packed, sums):
         most_grad, most_hess = max(most_grad, size), max(most_hess, hess)
     sums[SUM_GRAD], sums[SUM_HESS], sums[SUM_SIZE] = grads, hesses, sizes
     sums[MOST_GRAD], sums[MOST_HESS] = most_grad, most_hess
+
+
+@kernel(void(IN2[int64], OUT2[int64]))
+def add_nodes(others, sums):
+    """Adds to nodes' sums (OUT) those of others of their rows."""
+    for i in range(len(sums)):
+        for column in range(N_SUMS):
+            own = others[i, column]
+            sums[i, column] = sums[i, column] + own if column < MOST_GRAD else max(sums[i, column], own)
 
 
 @kernel_for(WIDTHS, signature=lambda width: void(IN[int32], OUT2[int64], IN[width], OUT[width], OUT2[int64]))

@@ -44,6 +44,19 @@ def needs_pairs(size, hess):
     return size < 0 or size >= GRADS_FIT or hess >= HESSES_FIT
 
 
+@kernel(void(NODE_HISTOGRAM, OUT[int64], int64, IN[int64], OUT[int64]))
+def make_root(memory, used, n_features, total, root):
+    """Notes (used, root: OUT) that the memory begins with the root's histogram, of so many features (node_histograms.take).
+
+    total  what its rows come to
+    """
+    n_bins, pairs = int64(memory.starts[n_features]), needs_pairs(total[2], total[1])
+    root[AT_FEATURE], root[AT_BIN], root[AT_SLOT] = 0, 0, 0
+    root[N_FEATURES], root[N_BINS], root[PAIRS] = n_features, n_bins, pairs
+    root[GRAD], root[HESS], root[SIZE] = total[0], total[1], total[2]
+    used[0], used[1], used[2] = n_features + 1, n_bins, n_bins << int64(pairs)
+
+
 @inline
 def _make_child(memory, used, parent, grad, hess, size, child):
     """Gives a child the memory behind all others, as much as its parent has; returns whether there is so much."""
