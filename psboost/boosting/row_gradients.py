@@ -30,9 +30,9 @@ class RowGradients:
         all rows, none above max_weight."""
         self.packed = packed_rows(grad_bits, n_rows)
         self._unit = math.ldexp(1.0, power_above(max_weight)) if loss.bounded else 1.0
-        self._loss, self._margins, self._labels = loss, margins, labels
+        self._loss, self._margins, self._labels = loss, margins[:n_rows], labels[:n_rows]
         self._weights = (weights if self._unit == 1.0 else weights / self._unit).astype(loss.dtype, copy=False)
-        self._chunks, self._side_by_side = chunks_of(n_rows, n_threads), side_by_side
+        self._n_threads, self._side_by_side = len(chunks_of(n_rows, n_threads)), side_by_side
         self._due: tuple[np.ndarray, np.ndarray] | None = None  # nodes, and their values
 
     def move(self, node_of_row: np.ndarray, values: np.ndarray) -> None:
@@ -49,12 +49,12 @@ class RowGradients:
     def maxima(self) -> tuple[float, float]:
         """The largest |grad| and hess."""
 
-        def largest(rows: slice) -> np.ndarray:
+        def largest(*of_rows) -> np.ndarray:
             maxima = np.zeros(2, self._loss.dtype)
-            kernels.maxima_by_pieces(*self._held(rows), maxima)
+            kernels.maxima_by_pieces(*of_rows, maxima)
             return maxima.astype(np.float64)
 
-        grad, hess = np.max(self._of_chunks(largest), axis=0).tolist()
+        grad, hess = np.max(self._in_threads(largest), axis=0).tolist()
         return grad * self._unit, hess * self._unit
 
     @property
@@ -67,25 +67,25 @@ class RowGradients:
         (1, kernels.node_builds.N_SUMS)."""
         steps = self._in_units(steps)
 
-        def write(rows: slice) -> np.ndarray:
-            sums, first = np.zeros((1, node_builds.N_SUMS), np.int64), row_offset + rows.start
+        def write(*of_rows) -> np.ndarray:
+            sums = np.zeros((1, node_builds.N_SUMS), np.int64)
             kernels.round_by_pieces(
-                *self._held(rows), steps.grad, steps.hess, steps.exact, key, first, self.packed[rows], sums[0]
+                *of_rows, steps.grad, steps.hess, steps.exact, key, row_offset, self.packed, sums[0]
             )
             return sums
 
-        return join_sums(self._of_chunks(write))
+        return join_sums(self._in_threads(write))
 
     def sum_by_node(self, node_of_row: np.ndarray, n_nodes: int, steps: Steps) -> np.ndarray:
         """int64 (n_nodes, 2): grads and hesses of each node's rows, in leaf steps."""
         steps = self._in_units(steps)
 
-        def add_up(rows: slice) -> np.ndarray:
-            sums, nodes = np.zeros((n_nodes, 4, 2), np.int64), node_of_row[rows]
-            kernels.sum_by_pieces(*self._held(rows, nodes), nodes, steps.leaf_grad, steps.leaf_hess, sums.reshape(-1))
+        def add_up(*of_rows) -> np.ndarray:
+            sums = np.zeros((n_nodes, 4, 2), np.int64)
+            kernels.sum_by_pieces(*of_rows, node_of_row, steps.leaf_grad, steps.leaf_hess, sums.reshape(-1))
             return sums.sum(axis=1)
 
-        return sum(self._of_chunks(add_up))
+        return sum(self._in_threads(add_up, node_of_row))
 
     def _in_units(self, steps: Steps) -> Steps:
         """These steps, as the gradients of pieces are held."""
@@ -94,14 +94,11 @@ class RowGradients:
             steps.grad / unit, steps.hess / unit, steps.leaf_grad / unit, steps.leaf_hess / unit, steps.exact
         )
 
-    def _of_chunks(self, function: Callable[[slice], np.ndarray]) -> list[np.ndarray]:
-        """What `function` makes of each chunk of the rows, all of which it asks for."""
-        results = list(self._side_by_side(function, self._chunks))
+    def _in_threads(self, function: Callable[..., np.ndarray], nodes: np.ndarray = _NO_NODES) -> list[np.ndarray]:
+        """What `function` makes, in each thread, of those pieces that it takes of all rows: its arguments are what kernels
+        take first of these. `nodes` stands for those that are due, where none are."""
+        due_nodes, values = (nodes, _NO_VALUES) if self._due is None else self._due
+        of_rows = self._margins, self._labels, self._weights, due_nodes, values, np.zeros(1, np.int64)
+        results = list(self._side_by_side(lambda thread: function(*of_rows), range(self._n_threads)))
         self._due = None
         return results
-
-    def _held(self, rows: slice, nodes: np.ndarray = _NO_NODES) -> tuple[np.ndarray, ...]:
-        """What the kernels take first of these rows. `nodes` stands for those that are due, where none are."""
-        due_nodes, values = (nodes, _NO_VALUES) if self._due is None else (self._due[0][rows], self._due[1])
-        weights = self._weights if len(self._weights) == 1 else self._weights[rows]
-        return self._margins[rows], self._labels[rows], weights, due_nodes, values

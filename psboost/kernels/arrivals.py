@@ -54,6 +54,12 @@ def _compiled_look(counter):
     return lambda counter: _look_again(counter)
 
 
+@inline
+def take_turn(turns):
+    """Whose turn it is: 0, 1 ..., each number once, whichever thread asks. turns[0] is how many there were  # OUT"""
+    return _add(turns, 1)
+
+
 @kernel(void(OUT[int64]))
 def arrive(arrived):
     """Counts one more that is done: in arrived[0]  # OUT"""
