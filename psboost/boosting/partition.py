@@ -14,7 +14,6 @@ from psboost.kernels.histograms import span_size
 from psboost.kernels.words import n_words_of
 
 GROUP_ROWS = 1 << 17  # work on fewer is not worth waking up a thread
-ALL_ONES = np.uint64(2**64 - 1)
 
 
 def are_shallow(max_depth: int) -> bool:
@@ -88,13 +87,7 @@ class _Chunk:
 
     def reset(self) -> None:
         """All rows in the root, node 0."""
-        root = len(self.members.words) - 1
-        self.room[kernels.N_FREE], self.room[kernels.END_OF_LISTS] = root, 0
-        self.room[kernels.FIRST_FREE :] = np.arange(root + 1)  # the last one is not free
-        self.members.held[0] = root, 0, 0
-        self.members.words[root, slice(*self.words)] = ALL_ONES
-        if self.rows.stop % 64:
-            self.members.words[root, self.words[1] - 1] >>= np.uint64(-self.rows.stop % 64)
+        kernels.hold_all(*self.words, self.rows.stop, self.members.words, self.members.held, self.room)
 
     def grown(self, n_nodes: int) -> "_Chunk":
         """With room for so many nodes."""
@@ -121,6 +114,7 @@ class RowPartition:
     listed       the training rows of the root or, split by split, of those children of the last splits whose histograms are
                  built
     node_of_row  uint8 or int32 (n_rows): once `finish` was called
+    all_rows     int32: the training rows
     """
 
     def __init__(
@@ -135,12 +129,12 @@ class RowPartition:
         self._listed_packed = np.empty(2 * n_rows, packed.dtype)
         all_rows = words, self._lists, self._listed_packed
         self._chunks = [_Chunk.of(rows, *all_rows, kernels.MOST_NODES) for rows in chunks_of(n_rows, n_threads)]
-        self._all_rows = np.arange(n_train, dtype=np.int32)
+        self.all_rows = np.arange(n_train, dtype=np.int32)
 
     def reset(self, sums: np.ndarray) -> None:
         """All rows in the root, node 0; its training rows come to `sums` (int64, 1 x kernels.node_builds.N_SUMS)."""
         self._n_nodes, self._are_numbered = 1, False
-        self.listed = NodeRows(self._all_rows, np.array([[0, self._n_train]]), sums, self._packed)
+        self.listed = NodeRows(self.all_rows, np.array([[0, self._n_train]]), sums, self._packed)
         for chunk in self._chunks:
             chunk.reset()
 
@@ -195,10 +189,6 @@ class RowPartition:
             (*chunk.words, chunk.rows.start, chunk.rows.stop, *chunk.members, chunk.spare, chunk.room, chunk.packed)
             for chunk in self._chunks
         ]
-
-    def grown(self, n_nodes: int) -> None:
-        """The tree is grown, by kernels.levels, and each row's leaf is known."""
-        self._n_nodes, self._are_numbered = n_nodes, True
 
     def finish(self) -> None:
         """The tree is grown: what is left are leaves."""

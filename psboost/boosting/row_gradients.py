@@ -87,6 +87,14 @@ class RowGradients:
 
         return sum(self._in_threads(add_up, node_of_row))
 
+    def take(self, steps: Steps, key: np.uint64, row_offset: int) -> tuple:
+        """What kernels.levels takes to round them as `round` does, and to sum them up in leaf steps. Nothing is due then."""
+        steps = self._in_units(steps)
+        due_nodes, values = (_NO_NODES, _NO_VALUES) if self._due is None else self._due
+        self._due = None
+        rounding = steps.grad, steps.hess, steps.exact, key, row_offset, steps.leaf_grad, steps.leaf_hess
+        return self._margins, self._labels, self._weights, due_nodes, values, *rounding
+
     def _in_units(self, steps: Steps) -> Steps:
         """These steps, as the gradients of pieces are held."""
         unit = self._unit

@@ -27,6 +27,11 @@ class SplitRule:
     gamma: float
     min_child_weight: float
 
+    def in_steps(self, steps: Steps) -> tuple[int, np.ndarray]:
+        """least: the least hess of a child, in steps; constants: what kernels.gains takes as its rule."""
+        constants = np.array([steps.grad, steps.hess, self.reg_lambda, self.reg_alpha, MIN_GAIN, self.gamma])
+        return least_units(self.min_child_weight, steps.hess), constants
+
     def leaf_values(self, sums: np.ndarray, learning_rate: float) -> np.ndarray:
         """float32 (n): what a tree's leaves of these sums of grad and hess, float64 (n, 2), are worth (kernels.trees)."""
         values = np.empty(len(sums), np.float32)
@@ -133,7 +138,6 @@ class SplitFinder:
     which is exact; and `find` proposes. Then `apply` says which nodes are split, and the children are the next open nodes.
 
     living            LivingFeatures: those of the open nodes' parents, where somebody is to be told of them
-    least, constants  of the tree: the least hess of a child, and what kernels.gains takes as its rule
     memory            NodeHistogram: of all nodes; kept for the next tree, as new memory is slow to touch first, but another
                       one where more is needed
     """
@@ -148,9 +152,7 @@ class SplitFinder:
         self._used = np.zeros(3, np.int64)
 
     def start_tree(self, steps: Steps) -> None:
-        rule = self._rule
-        self.constants = np.array([steps.grad, steps.hess, rule.reg_lambda, rule.reg_alpha, MIN_GAIN, rule.gamma])
-        self.least = least_units(rule.min_child_weight, steps.hess)
+        self._least, self._constants = self._rule.in_steps(steps)
         self._used[:] = 0
         self._nodes = np.zeros((1, open_nodes.N_FIELDS), np.int64)
         self._splits: tuple[np.ndarray, np.ndarray] | None = None
@@ -175,7 +177,7 @@ class SplitFinder:
             return
         k, end = self._n_added, self._n_added + len(sums.totals)
         while k < end:
-            done = sums.share_out(self.memory, self._used, self._splits, k, self.least, self._nodes)
+            done = sums.share_out(self.memory, self._used, self._splits, k, self._least, self._nodes)
             if done == open_nodes.MISFIT:
                 raise ProtocolError("a child's histogram is not part of its parent's")
             if done < end:
@@ -189,7 +191,7 @@ class SplitFinder:
         fields, gains = np.empty((n_nodes, kernels.N_PROPOSED), np.int64), np.empty(n_nodes)
         gain_kernels.find_splits(
             self.memory, self._nodes, of_range.bin_offsets, of_range.default_bins, of_range.ids, of_range.shards,
-            of_range.locals, self.least, self.constants, self._lefts, self._scores, fields, gains,
+            of_range.locals, self._least, self._constants, self._lefts, self._scores, fields, gains,
         )  # fmt: skip
         return Proposals(gains, fields)
 
@@ -213,7 +215,7 @@ class SplitFinder:
     def _add_root(self, sums: Sums) -> None:
         [total] = sums.totals
         self.make_room_for_root(total)
-        n_features = sums.take(self._range.bin_offsets, self.least, self.memory)
+        n_features = sums.take(self._range.bin_offsets, self._least, self.memory)
         open_nodes.make_root(self.memory, self._used, n_features, total, self._nodes[0])
 
     def make_room_for_root(self, total: np.ndarray) -> None:

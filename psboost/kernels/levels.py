@@ -1,6 +1,8 @@
 """Knows how the threads of a worker that has all rows and all features grow a tree, level by level; does not know messages.
 
     threads            0                     1
+    gradients          pieces of the rows    in turns
+                       --------------- meet ---------------
     build, search      parts 0, 2 ...        parts 1, 3 ...       each a range of features
                        --------------- meet ---------------
     choose             the splits
@@ -8,6 +10,7 @@
     route              chunks 0, 2 ...       chunks 1, 3 ...      each a range of rows
                        --------------- meet ---------------
     build, search      the children ...
+    update             pieces of the rows    in turns             what their leaves come to
 
 All of a tree is one call for each thread, without Python in between: to share work out by Python takes a tenth of a
 millisecond, two dozen times a tree, and as long again for what it does between the kernels. Where workers or servers have to
@@ -19,47 +22,92 @@ from typing import NamedTuple
 import numpy as np
 
 from psboost.kernels.arrivals import N_MEETING, clock, meet
-from psboost.kernels.compile import IN, OUT, OUT2, float64, inline, int32, int64, kernel_for, types, uint8, uint64, void
+from psboost.kernels.compile import (
+    IN,
+    OUT,
+    OUT2,
+    boolean,
+    float64,
+    inline,
+    int32,
+    int64,
+    kernel_for,
+    types,
+    uint8,
+    uint64,
+    void,
+)
 from psboost.kernels.fills import copy, copy_rows, fill
 from psboost.kernels.gains import find_splits
+from psboost.kernels.gradients import LOSSES
 from psboost.kernels.histograms import span_size
-from psboost.kernels.members import MOST_DEPTH, number_children, number_leaves, split_rows
+from psboost.kernels.members import MOST_DEPTH, hold_all, number_children, number_leaves, split_rows
 from psboost.kernels.node_builds import N_SUMS, SUM_HESS, SUM_SIZE, add_nodes, list_gradients
 from psboost.kernels.node_histograms import take
 from psboost.kernels.open_nodes import N_FIELDS, make_root, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS
 from psboost.kernels.parts import KINDS, add_up_root, clear_bits, read_chunk, read_part, share_out
 from psboost.kernels.row_bins import N_NONE
+from psboost.kernels.row_gradients import round_by_pieces, rows_of, sum_by_pieces
 from psboost.kernels.splits import BUILD_LEFT, NODE, choose, keep_better
 
 MOST_OPEN = 1 << MOST_DEPTH - 1  # nodes that are searched at one level
 
-# state (int64): the meeting; which level comes next, its first node and how many it has; how many nodes there are, were
-# searched and were split, and how many of these one level above; whether a part is short of memory; how many rows the nodes
-# have that were built
-LEVEL, FIRST_NODE, N_OPEN, N_NODES, N_SEARCHED, N_CHOSEN, N_LAST_SPLIT, IS_SHORT, N_ROWS_BUILT, N_STATE = range(
-    N_MEETING, N_MEETING + 10
-)
+# state (int64): the meeting; how many pieces of the rows were taken for gradients and for leaves; which level comes next,
+# its first node and how many it has; how many nodes there are, were searched and were split, and how many of these one level
+# above; whether there are gradients; whether a part is short of memory; how many rows the nodes have that were built
+(
+    FOR_GRADIENTS, FOR_LEAVES, LEVEL, FIRST_NODE, N_OPEN, N_NODES, N_SEARCHED, N_CHOSEN, N_LAST_SPLIT, IS_ROUNDED, IS_SHORT,
+    N_ROWS_BUILT, N_STATE,
+) = range(N_MEETING, N_MEETING + 13)  # fmt: skip
+FIRST_STAGE, LAST_STAGE = "gradients", "update"  # of a tree
 STAGES = "build", "search", "choose", "route"  # of a level, in this order
+SUMS_OF_NODE = 8  # as gradients.sum_by_node has them
 _ALL = uint64(2**64 - 1)
 
 
 class Grown(NamedTuple):
-    """What comes of a tree: the best split of each node that was searched, in order, and the splits that were made."""
+    """What comes of a tree: the best split of each node that was searched, in order, and the splits that were made; which
+    nodes are leaves, in order, and the sums of grad and hess of each, in leaf steps."""
 
     gains: np.ndarray
     proposals: np.ndarray
     splits: np.ndarray
+    leaves: np.ndarray
+    leaf_sums: np.ndarray
 
 
-_GROWN = types.NamedTuple((OUT[float64], OUT2[int64], OUT2[int32]), Grown)
+_GROWN = types.NamedTuple((OUT[float64], OUT2[int64], OUT2[int32], OUT[int64], OUT2[int64]), Grown)
 
 
 @inline
-def _build_root(part, all_rows, sums, packed, least):
+def _begin(thread, n_threads, parts, n_parts, like, chunks, n_chunks, of_chunks):
+    """A tree begins: nothing is in the parts' memories, and all rows are in the root."""
+    for u in range(thread, n_parts, n_threads):
+        part = read_part(parts, u, like)
+        fill(part.used, 0)
+    for c in range(thread, n_chunks, n_threads):
+        chunk = read_chunk(chunks, c, of_chunks)
+        hold_all(chunk.first_word, chunk.end_word, chunk.end_row, chunk.words, chunk.held, chunk.room)
+
+
+@inline
+def _have_room(parts, n_parts, like, pairs):
+    """Whether each part has room for the root's histogram."""
+    for u in range(n_parts):
+        part = read_part(parts, u, like)
+        n_features, n_bins = len(part.ids), int64(part.block.bin_offsets[-1])
+        memory = part.memory
+        if n_features >= len(memory.features) or n_bins > len(memory.bins) or n_bins << int64(pairs) > len(memory.sums):
+            return False
+    return True
+
+
+@inline
+def _build_root(part, all_rows, sums, pairs, packed, least):
     """Takes the root's histogram, of all training rows, into the part's memory, which has room for it."""
     bin_offsets, span = part.block.bin_offsets, np.array([0, len(all_rows)])
-    n_bins, pairs = int64(bin_offsets[-1]), needs_pairs(sums[SUM_SIZE], sums[SUM_HESS])
+    n_bins = int64(bin_offsets[-1])
     slots = part.acc[: (n_bins + N_NONE) << int64(pairs)]
     add_up_root(part.block, all_rows, span, sums, packed, slots)
     n_features = take(bin_offsets, slots[: n_bins << int64(pairs)], pairs, least, part.memory)
@@ -114,7 +162,7 @@ def _choose(parts, n_parts, like, first_node, n_open, grown, n_searched, n_chose
 
 
 @inline
-def _route(chunk, parts, n_parts, like, splits, first_child, is_last, n_train, shard, packed, bits, node_of_row):
+def _route(chunk, parts, n_parts, like, splits, first_child, is_last, shard, packed, bits, node_of_row):
     """Moves the rows of a chunk to the children of split nodes; lists those of children that are built, if any are."""
     first, end = chunk.first_word, chunk.end_word
     fill(bits[first:end], _ALL)
@@ -126,7 +174,7 @@ def _route(chunk, parts, n_parts, like, splits, first_child, is_last, n_train, s
         return
     spans = chunk.spans[: len(splits)]
     split_rows(
-        splits, first_child, first, end, n_train, bits, chunk.words, chunk.rows, chunk.spare, chunk.held, chunk.room,
+        splits, first_child, first, end, len(packed), bits, chunk.words, chunk.rows, chunk.spare, chunk.held, chunk.room,
         spans,
     )  # fmt: skip
     list_gradients(chunk.rows, spans, packed, chunk.packed, chunk.sums[: len(splits)])
@@ -135,17 +183,35 @@ def _route(chunk, parts, n_parts, like, splits, first_child, is_last, n_train, s
         spans[s, 1] += 2 * chunk.first_row
 
 
+@inline
+def _list_leaves(n_nodes, splits, of_threads, grown):
+    """Which nodes were not split, and what their rows come to."""
+    is_split, k = np.zeros(n_nodes, np.uint8), 0
+    for s in range(len(splits)):
+        is_split[splits[s, NODE]] = 1
+    for node in range(n_nodes):
+        if is_split[node] == 0:
+            grad, hess = int64(0), int64(0)
+            for thread in range(len(of_threads)):
+                for at in range(SUMS_OF_NODE * node, SUMS_OF_NODE * (node + 1), 2):
+                    grad, hess = grad + of_threads[thread, at], hess + of_threads[thread, at + 1]
+            grown.leaves[k], grown.leaf_sums[k, 0], grown.leaf_sums[k, 1] = node, grad, hess
+            k += 1
+
+
 @kernel_for(
-    KINDS, WIDTHS,
-    signature=lambda one, other, width: void(
-        int64, int64, IN[one], IN[other], OUT[int64], int64, OUT[int64], int64, OUT[int64], OUT[int64], IN[int32],
-        IN[int64], IN[width], IN[int32], IN[width], OUT[uint64], OUT[uint8], _GROWN, int64, int64, int64, int64,
+    KINDS, WIDTHS, LOSSES,
+    signature=lambda one, other, width, label, kind: void(
+        int64, int64, IN[one], IN[other], OUT[int64], int64, OUT[int64], int64, OUT[int64], OUT[int64],
+        *rows_of(label, kind, uint8)[:-1], float64, float64, boolean, uint64, int64, float64, float64, IN[int32],
+        OUT2[int64], OUT2[int64], OUT[width], IN[int32], IN[width], OUT[uint64], OUT[uint8], _GROWN, int64, int64, int64,
         IN[float64],
     ),
 )  # fmt: skip
 def grow(
-    thread, n_threads, one, other, parts, n_parts, chunks, n_chunks, state, times, all_rows, root_sums, packed, rows,
-    listed, bits, node_of_row, grown, n_train, shard, max_depth, least, rule,
+    thread, n_threads, one, other, parts, n_parts, chunks, n_chunks, state, times, margins, labels, weights, due_nodes,
+    due_values, grad_step, hess_step, exact, key, row_offset, leaf_grad_step, leaf_hess_step, all_rows, sums_of_threads,
+    leaf_sums_of_threads, packed, rows, listed, bits, node_of_row, grown, shard, max_depth, least, rule,
 ):  # fmt: skip
     """Grows a tree from where `state` says, as one of n_threads that this is called in at the same time, until it is grown
     or a part is short of memory.
@@ -153,9 +219,13 @@ def grow(
     one, other     indptr and bins of any part, or twice its cells: of types that all parts' have
     parts, chunks  what was kept of each
     state          of a tree that begins: the root is open, and nothing else  # OUT
-    times          int64: of thread 0, when it began and when each stage of each level was over (clock)  # OUT
-    all_rows       the training rows; root_sums: what they come to (node_builds)
-    packed         of all rows; rows and listed: where chunks list rows, and what is packed of these
+    times          int64: of thread 0, when it began and when each stage was over, of all levels (clock)  # OUT
+    margins        to due_values: as row_gradients takes them; grad_step to row_offset: as gradients.round_gradients does
+    leaf_grad_step, leaf_hess_step   what leaves' sums are in
+    all_rows       the training rows
+    sums_of_threads, leaf_sums_of_threads   a row for each: what those rows come to that it took (node_builds, gradients), to
+                   work in  # OUT
+    packed         of all rows  # OUT; rows and listed: where chunks list rows, and what is packed of these
     bits           a bitvector of all rows, to work in  # OUT
     node_of_row    which leaf each row is in, once the tree is grown  # OUT
     grown          # OUT
@@ -164,15 +234,34 @@ def grow(
     like, of_chunks, is_first = (one, other, packed), (packed,), thread == 0
     level, first_node, n_open, n_nodes = state[LEVEL], state[FIRST_NODE], state[N_OPEN], state[N_NODES]
     n_searched, n_chosen, n = state[N_SEARCHED], state[N_CHOSEN], state[N_LAST_SPLIT]
-    if is_first and level == 0:
-        times[0] = clock()
+    if state[IS_ROUNDED] == 0:
+        if is_first:
+            times[0] = clock()
+        _begin(thread, n_threads, parts, n_parts, like, chunks, n_chunks, of_chunks)
+        fill(sums_of_threads[thread], 0)
+        round_by_pieces(
+            margins, labels, weights, due_nodes, due_values, state[FOR_GRADIENTS:], grad_step, hess_step, exact, key,
+            row_offset, packed, sums_of_threads[thread],
+        )  # fmt: skip
+        if not meet(state, n_threads):
+            return
+        if is_first:
+            times[1], state[IS_ROUNDED] = clock(), 1
+    if level == 0:
+        root_sums = np.zeros((1, N_SUMS), np.int64)
+        for k in range(n_threads):
+            add_nodes(sums_of_threads[k : k + 1], root_sums)
+        pairs = needs_pairs(root_sums[0, SUM_SIZE], root_sums[0, SUM_HESS])
+        if not _have_room(parts, n_parts, like, pairs):
+            state[IS_SHORT] = 1
+            return
     while True:
         spans, sums = np.empty((n, 2 * n_chunks), np.int64), np.empty((n, N_SUMS), np.int64)
         _join_chunks(chunks, n_chunks, of_chunks, spans, sums)
         for u in range(thread, n_parts, n_threads):
             part = read_part(parts, u, like)
             if level == 0:
-                _build_root(part, all_rows, root_sums, packed, least)
+                _build_root(part, all_rows, root_sums[0], pairs, packed, least)
                 continue
             part.done[0] = share_out(part.block, rows, spans, sums, listed, part, least)
             if part.done[0] != n:
@@ -182,7 +271,7 @@ def grow(
         if state[IS_SHORT] != 0:
             break
         if is_first:
-            times[1 + len(STAGES) * level] = clock()
+            times[2 + len(STAGES) * level] = clock()
             state[N_ROWS_BUILT] += len(all_rows) if level == 0 else _n_rows_of(spans)
         for u in range(thread, n_parts, n_threads):
             part = read_part(parts, u, like)
@@ -193,9 +282,9 @@ def grow(
         if not meet(state, n_threads):
             return
         if is_first:
-            times[2 + len(STAGES) * level] = clock()
-            state[N_LAST_SPLIT] = _choose(parts, n_parts, like, first_node, n_open, grown, n_searched, n_chosen)
             times[3 + len(STAGES) * level] = clock()
+            state[N_LAST_SPLIT] = _choose(parts, n_parts, like, first_node, n_open, grown, n_searched, n_chosen)
+            times[4 + len(STAGES) * level] = clock()
         if not meet(state, n_threads):
             return
         n, is_last = state[N_LAST_SPLIT], level + 1 == max_depth
@@ -203,9 +292,7 @@ def grow(
         for c in range(thread, n_chunks, n_threads):
             chunk = read_chunk(chunks, c, of_chunks)
             if n > 0:
-                _route(
-                    chunk, parts, n_parts, like, splits, n_nodes, is_last, n_train, shard, packed, bits, node_of_row
-                )
+                _route(chunk, parts, n_parts, like, splits, n_nodes, is_last, shard, packed, bits, node_of_row)
             if n == 0 or is_last:
                 number_leaves(
                     n_nodes + 2 * n, chunk.first_word, chunk.end_word, chunk.words, chunk.rows, chunk.held, node_of_row
@@ -215,11 +302,22 @@ def grow(
         if not meet(state, n_threads):
             return
         if is_first:
-            times[4 + len(STAGES) * level] = clock()
+            times[5 + len(STAGES) * level] = clock()
         n_searched, n_chosen, first_node = n_searched + n_open, n_chosen + n, n_nodes
         level, n_open, n_nodes = level + 1, 2 * n, n_nodes + 2 * n
         if n == 0 or is_last:
             break
+    if state[IS_SHORT] == 0:
+        fill(leaf_sums_of_threads[thread][: SUMS_OF_NODE * n_nodes], 0)
+        sum_by_pieces(
+            margins, labels, weights, due_nodes, due_values[:0], state[FOR_LEAVES:], node_of_row, leaf_grad_step,
+            leaf_hess_step, leaf_sums_of_threads[thread],
+        )  # fmt: skip
+        if not meet(state, n_threads):
+            return
     if is_first:
+        if state[IS_SHORT] == 0:
+            _list_leaves(n_nodes, grown.splits[:n_chosen], leaf_sums_of_threads[:n_threads], grown)
+            times[2 + len(STAGES) * level] = clock()
         state[LEVEL], state[FIRST_NODE], state[N_OPEN], state[N_NODES] = level, first_node, n_open, n_nodes
         state[N_SEARCHED], state[N_CHOSEN] = n_searched, n_chosen

@@ -94,6 +94,20 @@ def _hold(node, place, begin, end, held):
     held[node, PLACE], held[node, BEGIN], held[node, END] = place, begin, end
 
 
+@kernel(void(int64, int64, int64, OUT2[uint64], OUT2[int64], OUT[int64]))
+def hold_all(first, last, n_rows, members, held, room):
+    """All rows of the chunk are in node 0, the root. Those behind it begin with row n_rows."""
+    root = len(members) - 1
+    room[N_FREE], room[END_OF_LISTS] = root, 0
+    for place in range(root):
+        room[FIRST_FREE + place] = place
+    _hold(0, root, 0, 0, held)
+    for w in range(first, last):
+        members[root, w] = _ALL
+    if n_rows < 64 * last:
+        members[root, last - 1] = _ALL >> uint64(64 * last - n_rows)
+
+
 @kernel(
     void(
         IN2[int32], int64, int64, int64, int64, IN[uint64], OUT2[uint64], OUT[int32], OUT[int32], OUT2[int64], OUT[int64],

@@ -71,7 +71,7 @@ class BlockWorker(Worker):
 
     def _use_cut_points(self, columns, cut_points):
         super()._use_cut_points(columns, cut_points)
-        self._levels: Levels | None = None
+        self._levels: Levels | None = None  # and what it summed up last, self._leaf_sums
         if self._job.merges:
             ranges = pairwise(self._range_offsets.tolist())
             self._offsets_of_ranges = [self._bin_offsets[b : e + 1] - self._bin_offsets[b] for b, e in ranges]
@@ -85,19 +85,24 @@ class BlockWorker(Worker):
         for part in self._parts:
             part.finder.start_tree(steps)
 
-    def _grow_levels(self, tree):
+    def _grow_levels(self, tree, steps):
         if self._levels is None and self._grows_alone:
             job = self._job
             self._levels = Levels(
-                self._parts, self._partition, self._gradients.packed, self._bitvector, self._c, job.parameters.max_depth,
+                self._parts, self._gradients, self._partition, self._bitvector, self._c, job.rule, job.parameters.max_depth,
                 job.n_threads, self._side_by_side,
             )  # fmt: skip
         if self._levels is None:
-            return (yield from super()._grow_levels(tree))
-        best, leaves, spans = self._levels.grow()
+            return (yield from super()._grow_levels(tree, steps))
+        best, leaves, self._leaf_sums, spans = self._levels.grow(steps, self._rounding_keys[tree], self._row_offset)
         self._chosen_of.append(best)
         self.stage("levels").note(spans)
         return leaves
+
+    def _sum_leaves(self, leaves, steps):
+        if self._levels is None:
+            return super()._sum_leaves(leaves, steps)
+        return self._leaf_sums
 
     @property
     def _grows_alone(self) -> bool:

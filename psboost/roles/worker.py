@@ -9,7 +9,7 @@ from psboost.boosting.fixed_point import RoundingKeys, Steps, hesses_of
 from psboost.boosting.growth import Frontier
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.living import LivingFeatures
-from psboost.boosting.partition import ALL_ONES, NodeRows, RowPartition
+from psboost.boosting.partition import NodeRows, RowPartition
 from psboost.boosting.row_gradients import RowGradients
 from psboost.boosting.split import SplitRule
 from psboost.data.block import Members, bin_offsets_of
@@ -38,6 +38,7 @@ from psboost.wire.messages import (
 )
 from psboost.wire.packing import pack_bitvector, unpack_bitvector, unpack_integers
 
+_ALL_ONES = np.uint64(2**64 - 1)
 Threads = Callable[[int], SideBySide]  # of n of them, a `map` that calls its function in these
 
 
@@ -164,33 +165,37 @@ class Worker(Grower):
 
     # --- one tree
 
-    def _start_tree(self, tree: int):
-        """New gradients, rounded; all rows in the root. Returns the tree's steps."""
+    def _steps_of(self, tree: int):
+        """The tree's steps; a generator."""
         job = self._job
         if not job.loss.bounded and self._c == 0:
             with self.stage("gradients"):
                 max_grad, max_hess = self._gradients.maxima()
             self.send(COORDINATOR, PushMaxima(tree=tree, max_grad=max_grad, max_hess=max_hess))
-        steps = yield from steps_of_tree(self, job, tree, self._usual_steps)
+        return (yield from steps_of_tree(self, job, tree, self._usual_steps))
+
+    def _round(self, tree: int, steps: Steps) -> np.ndarray:
+        """New gradients, rounded; returns what they come to (RowGradients.round)."""
         with self.stage("gradients"):
-            sums = self._gradients.round(steps, self._rounding_keys[tree], self._row_offset)
-        self._partition.reset(sums)
-        return steps
+            return self._gradients.round(steps, self._rounding_keys[tree], self._row_offset)
 
     def _grow(self, tree: int):
         """Grows one tree, level by level, and adds its leaf values to the margins."""
-        steps = yield from self._start_tree(tree)
+        steps = yield from self._steps_of(tree)
         if self._job.renews_cut_points(tree):
+            self._round(tree, steps)
             self._parts = []  # before others of their size are made
             cut_points = yield from self._find_cut_points(self._columns, hesses_of(self._gradients.packed), tree)
             self._use_cut_points(self._columns, cut_points)
-        self._start_growing(steps)
-        leaves = yield from self._grow_levels(tree)
+        leaves = yield from self._grow_levels(tree, steps)
         self._end_tree(tree)
         yield from self._close(tree, leaves, steps)
 
-    def _grow_levels(self, tree: int):
-        """Splits the root, its children and theirs; returns which nodes are leaves (int64), in order; a generator."""
+    def _grow_levels(self, tree: int, steps: Steps):
+        """Splits the root, its children and theirs, until each row's leaf is known; returns which nodes are leaves (int64),
+        in order; a generator."""
+        self._partition.reset(self._round(tree, steps))
+        self._start_growing(steps)
         frontier, level, built, split = Frontier.root(), 0, np.zeros(1, np.int64), [np.empty(0, np.int32)]
         while True:
             splits = yield from self._find_splits(tree, level, frontier, built)
@@ -207,6 +212,8 @@ class Worker(Grower):
                 break
             self._descend(positions, splits)
             level += 1
+        with self.stage("route"):
+            self._partition.finish()
         is_leaf = np.ones(frontier.open.stop, bool)
         is_leaf[np.concatenate(split)] = False
         return np.flatnonzero(is_leaf)
@@ -251,7 +258,7 @@ class Worker(Grower):
         bits = self._bitvector
 
         def make(rows: slice, members: Members) -> None:
-            bits[rows.start // 64 : n_words_of(rows.stop)] = ALL_ONES
+            bits[rows.start // 64 : n_words_of(rows.stop)] = _ALL_ONES
             for part in self._parts:
                 part.clear_bits(splits, rows, members, bits)
 
@@ -260,8 +267,12 @@ class Worker(Grower):
     # --- the end of a tree
 
     def _push_leaf_sums(self, tree: int, leaves: np.ndarray, steps: Steps) -> None:
-        sums = self._gradients.sum_by_node(self._partition.node_of_row, leaves[-1] + 1, steps)[leaves]
-        self.send(COORDINATOR, PushLeafSums(tree=tree, sums=sums))
+        self.send(COORDINATOR, PushLeafSums(tree=tree, sums=self._sum_leaves(leaves, steps)))
+
+    def _sum_leaves(self, leaves: np.ndarray, steps: Steps) -> np.ndarray:
+        """int64 (n_leaves, 2): what each leaf's rows come to, in leaf steps."""
+        with self.stage("update"):
+            return self._gradients.sum_by_node(self._partition.node_of_row, leaves[-1] + 1, steps)[leaves]
 
     def _leaf_values(self, tree: int, n_leaves: int):
         """float32 (n_leaves): what the coordinator makes of all row shards' sums; a generator."""
@@ -271,11 +282,8 @@ class Worker(Grower):
 
     def _close(self, tree: int, leaves: np.ndarray, steps: Steps):
         """Leaf sums go up, leaf values come back and move the margins."""
-        with self.stage("route"):
-            self._partition.finish()
         if self._c == 0:
-            with self.stage("update"):
-                self._push_leaf_sums(tree, leaves, steps)
+            self._push_leaf_sums(tree, leaves, steps)
         values = np.zeros(leaves[-1] + 1, np.float32)
         values[leaves] = yield from self._leaf_values(tree, len(leaves))
         node_of_row = self._partition.node_of_row
