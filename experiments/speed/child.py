@@ -107,10 +107,10 @@ def _count_reads() -> list[int]:
 
     read, grow = [], Levels.grow
 
-    def watched(self):
-        grown, blocks = grow(self), [part.block for part in self._parts]
+    def watched(self, *of_tree):
+        grown, blocks = grow(self, *of_tree), [part.block for part in self._parts]
         cells = sum((block.cells if isinstance(block, DenseBlock) else block.bins).nbytes for block in blocks)
-        read.append(self.n_rows_built * (cells // blocks[0].n_rows + self._packed.itemsize))
+        read.append(self.n_rows_built * (cells // blocks[0].n_rows + self._gradients.packed.itemsize))
         return grown
 
     Levels.grow = watched

@@ -1,13 +1,15 @@
 """Knows how a worker that has all rows and all features grows a whole tree in one go; does not know messages."""
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import astuple
 from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 
 from psboost.boosting.builders import HistogramBuilder
+from psboost.boosting.crew import Crew
 from psboost.boosting.fixed_point import Steps
 from psboost.boosting.histogram import Total
 from psboost.boosting.partition import RowPartition, are_shallow
@@ -17,7 +19,8 @@ from psboost.data.block import Block, SparseBlock
 from psboost.errors import ProtocolError
 from psboost.kernels import levels as kernels
 from psboost.kernels import parts as part_kernels
-from psboost.kernels.arrivals import GIVEN_UP
+from psboost.kernels.arrivals import GIVEN_UP, N_MEETING
+from psboost.kernels.gains import N_CONSTANTS
 from psboost.kernels.members import MOST_DEPTH, MOST_NODES
 from psboost.kernels.node_builds import N_SUMS
 from psboost.kernels.open_nodes import MISFIT, N_FIELDS
@@ -35,39 +38,23 @@ class GrowingPart(Protocol):
     finder: SplitFinder
 
 
-class _InThread:
-    """The kernel's call in each of the threads, which wait for each other unless one gives up."""
-
-    def __init__(self, state: np.ndarray, arguments: tuple):
-        self._state, self._arguments = state, arguments
-
-    def __call__(self, thread: int) -> None:
-        kernels.grow(thread, *self._arguments)
-
-    def give_up(self) -> None:
-        self._state[GIVEN_UP] = 1
-
-
 class Levels:
     """Grows trees from gradients to leaves in kernels.levels, in several threads that need nobody but each other."""
 
     def __init__(
-        self, parts: Sequence[GrowingPart], gradients: RowGradients, partition: RowPartition, bits: np.ndarray, shard: int,
-        rule: SplitRule, max_depth: int, n_threads: int, side_by_side: Callable[..., Iterable],
+        self, parts: Sequence[GrowingPart], gradients: RowGradients, row_offset: int, partition: RowPartition,
+        bits: np.ndarray, shard: int, rule: SplitRule, max_depth: int, n_threads: int,
     ):  # fmt: skip
-        """bits: a bitvector of all rows, to work in. `side_by_side` is a `map` that calls its function in n_threads threads,
-        and which may be given as many items; if any call fails, it calls the function's `give_up`."""
-        self._parts, self._gradients, self._partition, self._bits = parts, gradients, partition, bits
-        self._shard, self._rule, self._max_depth, self._side_by_side = shard, rule, max_depth, side_by_side
-        of_chunks = partition.held
-        self._n_threads = min(n_threads, max(len(parts), len(of_chunks)))
+        """row_offset: as RowGradients.round takes it; bits: a bitvector of all rows, to work in. It is to be closed."""
+        self._parts, self._gradients, self._rule = parts, gradients, rule
+        of_chunks, most, n_nodes = partition.held, kernels.MOST_OPEN, MOST_NODES
+        n_threads = min(n_threads, max(len(parts), len(of_chunks)))
         self._held: list[tuple] = []  # what kernels find by address is not to go away
-        most = kernels.MOST_OPEN
-        self._chunks = np.zeros(len(of_chunks) * part_kernels.CHUNK_WORDS, np.int64)
+        chunks = np.zeros(len(of_chunks) * part_kernels.CHUNK_WORDS, np.int64)
         for k, held in enumerate(of_chunks):
             listed = np.empty((most, N_SUMS), np.int64), np.empty((most, 2), np.int64)
             self._held.append((*held, *listed))
-            part_kernels.keep_chunk(*held, *listed, k, self._chunks)
+            part_kernels.keep_chunk(*held, *listed, k, chunks)
         self._to_work_in = [
             (
                 *np.zeros((2, most, N_FIELDS), np.int64), np.zeros(most, np.uint8), np.empty(most),
@@ -79,15 +66,27 @@ class Levels:
         self._memories: list[tuple | None] = [None] * len(parts)  # of the parts' finders, as the kernels know them
         for k in range(len(parts)):
             self._keep(k)
-        self._state = np.zeros(kernels.N_STATE, np.int64)
+        state = self._state = np.zeros(kernels.N_STATE, np.int64)
         self._times = np.zeros(3 + MOST_DEPTH * len(kernels.STAGES), np.int64)
-        n_nodes = MOST_NODES
-        self._sums = np.empty((self._n_threads, N_SUMS), np.int64)
-        self._leaf_sums = np.empty((self._n_threads, n_nodes * kernels.SUMS_OF_NODE), np.int64)
+        self._due_values, self._steps = np.empty(n_nodes, np.float32), np.empty(kernels.N_STEPS)
+        self._key, self._constants = np.empty(1, np.uint64), np.empty(N_CONSTANTS)
+        self._sums = np.empty((n_threads, N_SUMS), np.int64)
+        leaf_sums = np.empty((n_threads, n_nodes * kernels.SUMS_OF_NODE), np.int64)
         self._grown = kernels.Grown(
             np.empty(n_nodes), np.empty((n_nodes, N_PROPOSED), np.int64), np.empty((n_nodes, N_SPLIT), np.int32),
             np.empty(n_nodes, np.int64), np.empty((n_nodes, 2), np.int64),
         )  # fmt: skip
+        arguments = (
+            n_threads, *_known_by(parts[0].block), self._kept, len(parts), chunks, len(of_chunks), state, self._times,
+            *gradients.held, self._due_values, self._steps, self._key, row_offset, self._constants, partition.all_rows,
+            self._sums, leaf_sums, gradients.packed, *partition.lists, bits, partition.node_of_row, self._grown, shard,
+            max_depth,
+        )  # fmt: skip
+        self._crew = Crew(
+            n_threads,
+            work=lambda thread, posts: kernels.grow(thread, posts, *arguments),
+            give_up=lambda: state.__setitem__(GIVEN_UP, 1),
+        )
 
     @staticmethod
     def can_grow(parts: Sequence[GrowingPart], max_depth: int) -> bool:
@@ -95,43 +94,36 @@ class Levels:
         kinds = {tuple(array.dtype for array in _known_by(part.block)) for part in parts}
         return are_shallow(max_depth) and len(kinds) == 1
 
-    def grow(self, steps: Steps, key: np.uint64, row_offset: int) -> tuple[Proposals, np.ndarray, np.ndarray, list[Span]]:
+    def grow(self, steps: Steps, key: np.uint64) -> tuple[Proposals, np.ndarray, np.ndarray, list[Span]]:
         """Grows a tree of gradients that are rounded as RowGradients.round does.
 
         returns  the best split of each node that was searched, in order of node; int64: which nodes are leaves, and the sums
                  of each, as RowGradients.sum_by_node has them; the stages
         """
         state, grown, begin = self._state, self._grown, time.perf_counter()
-        state[:] = 0
+        state[N_MEETING:] = 0
         state[kernels.N_OPEN] = state[kernels.N_NODES] = 1
-        arguments = self._gradients.take(steps, key, row_offset), *self._rule.in_steps(steps)
-        self._call(*arguments)
+        state[kernels.N_DUE] = self._gradients.take_due(self._due_values)
+        state[kernels.LEAST_HESS], self._constants[:] = self._rule.in_steps(steps)
+        *self._steps[:], state[kernels.IS_EXACT] = astuple(self._gradients.in_units(steps))
+        self._key[0] = key
+        self._crew.call()
         while state[kernels.IS_SHORT]:
             self._make_room()
-            self._call(*arguments)
+            state[kernels.IS_SHORT] = 0
+            self._crew.call()
         n_searched, n_leaves = state[kernels.N_SEARCHED], state[kernels.N_NODES] - state[kernels.N_CHOSEN]
         best = Proposals(grown.gains[:n_searched], grown.proposals[:n_searched])
         return best, grown.leaves[:n_leaves], grown.leaf_sums[:n_leaves].copy(), self._spans(begin)
+
+    def close(self) -> None:
+        """No tree is grown any more."""
+        self._crew.close()
 
     @property
     def n_rows_built(self) -> int:
         """How many rows the last tree's nodes have whose histograms were built."""
         return int(self._state[kernels.N_ROWS_BUILT])
-
-    def _call(self, of_gradients: tuple, least: int, constants: np.ndarray) -> None:
-        """The kernel, in all threads, until the tree is grown or a part is short of memory."""
-        partition, state = self._partition, self._state
-        state[: kernels.N_MEETING] = 0
-        state[kernels.IS_SHORT] = 0
-        known_by, n_threads = _known_by(self._parts[0].block), self._n_threads
-
-        in_thread = _InThread(state, (
-            n_threads, *known_by, self._kept, len(self._parts), self._chunks,
-            len(self._chunks) // part_kernels.CHUNK_WORDS, state, self._times, *of_gradients, partition.all_rows,
-            self._sums, self._leaf_sums, self._gradients.packed, *partition.lists, self._bits, partition.node_of_row,
-            self._grown, self._shard, self._max_depth, least, constants,
-        ))  # fmt: skip
-        list(self._side_by_side(in_thread, range(n_threads)))
 
     def _make_room(self) -> None:
         """For the root or the children that a part had none for."""

@@ -65,7 +65,7 @@ class RowGradients:
     def round(self, steps: Steps, key: np.uint64, row_offset: int) -> np.ndarray:
         """Fills `packed`; the first row is row `row_offset` of all row shards'. Returns what they come to: int64
         (1, kernels.node_builds.N_SUMS)."""
-        steps = self._in_units(steps)
+        steps = self.in_units(steps)
 
         def write(*of_rows) -> np.ndarray:
             sums = np.zeros((1, node_builds.N_SUMS), np.int64)
@@ -78,7 +78,7 @@ class RowGradients:
 
     def sum_by_node(self, node_of_row: np.ndarray, n_nodes: int, steps: Steps) -> np.ndarray:
         """int64 (n_nodes, 2): grads and hesses of each node's rows, in leaf steps."""
-        steps = self._in_units(steps)
+        steps = self.in_units(steps)
 
         def add_up(*of_rows) -> np.ndarray:
             sums = np.zeros((n_nodes, 4, 2), np.int64)
@@ -87,15 +87,21 @@ class RowGradients:
 
         return sum(self._in_threads(add_up, node_of_row))
 
-    def take(self, steps: Steps, key: np.uint64, row_offset: int) -> tuple:
-        """What kernels.levels takes to round them as `round` does, and to sum them up in leaf steps. Nothing is due then."""
-        steps = self._in_units(steps)
-        due_nodes, values = (_NO_NODES, _NO_VALUES) if self._due is None else self._due
-        self._due = None
-        rounding = steps.grad, steps.hess, steps.exact, key, row_offset, steps.leaf_grad, steps.leaf_hess
-        return self._margins, self._labels, self._weights, due_nodes, values, *rounding
+    @property
+    def held(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Margins, labels and weights of the rows, as kernels take them."""
+        return self._margins, self._labels, self._weights
 
-    def _in_units(self, steps: Steps) -> Steps:
+    def take_due(self, values: np.ndarray) -> int:
+        """Writes the values that are due (`move`) to `values`, and returns how many these are: whoever takes them moves the
+        margins."""
+        if self._due is None:
+            return 0
+        _, due = self._due
+        self._due, values[: len(due)] = None, due
+        return len(due)
+
+    def in_units(self, steps: Steps) -> Steps:
         """These steps, as the gradients of pieces are held."""
         unit = self._unit
         return Steps(

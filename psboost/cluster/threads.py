@@ -24,8 +24,7 @@ def side_by_side(n_threads: int, name: str) -> Iterator[Callable[[int], Callable
     """Threads: of n of them, n_threads at most and the caller's among them, a `map` that calls its function in these.
 
     Each takes the next item when it is done with one, so that items need not be alike. A call takes half the time of one
-    that goes through concurrent.futures: a tree makes dozens, each of a millisecond or two. Calls that wait for each other
-    are of a function with a method `give_up`, which ends that: it is called when one fails, or Ctrl-C comes.
+    that goes through concurrent.futures: a tree makes dozens, each of a millisecond or two.
     """
     tasks: list[SimpleQueue[Callable[[], None] | None]] = [SimpleQueue() for _ in range(1, n_threads)]  # of each helper
     ended: SimpleQueue[BaseException | None] = SimpleQueue()
@@ -45,25 +44,18 @@ def side_by_side(n_threads: int, name: str) -> Iterator[Callable[[int], Callable
         nonlocal n_due
         items = list(zip(*iterables, strict=False))
         results: list[Any] = [None] * len(items)
-        turns, n_others, n_most = count(), 0, max(0, min(n_used, len(items)) - 1)
-        give_up = getattr(function, "give_up", bool)
+        turns = count()
 
         def work() -> None:
-            try:
-                while (turn := next(turns)) < len(items):
-                    results[turn] = function(*items[turn])
-            except BaseException:
-                give_up()
-                raise
+            while (turn := next(turns)) < len(items):
+                results[turn] = function(*items[turn])
 
+        n_others = max(0, min(n_used, len(items)) - 1)
+        n_due += n_others
+        for of_helper in tasks[:n_others]:  # the same ones each time, whose cores have what they worked on
+            of_helper.put(work)
         try:
-            for of_helper in tasks[:n_most]:  # the same ones each time, whose cores have what they worked on
-                of_helper.put(work)
-                n_due, n_others = n_due + 1, n_others + 1
             work()
-        except BaseException:  # Ctrl-C may come before any work
-            give_up()
-            raise
         finally:
             if n_others:  # who sleeps when the last one is done takes some 40 microseconds to wake up
                 arrivals.wait_awake(arrived, n_due)

@@ -13,6 +13,11 @@ _LOOKS = 1 << 17  # some 30 microseconds: who waits for longer sleeps
 # more threads than cores, who is waited for may be one of them. Having done so very often, it sleeps for a moment each time.
 _LOOKS_AT_ONCE, _TIMES_AWAKE, _MOMENT = 1 << 14, 1 << 8, 20  # microseconds
 ARRIVED, GIVEN_UP, N_MEETING = range(3)  # of a meeting (int64): how often a thread has come; whether nobody is to wait
+# Of a thread that is called: it sleeps; it is at its post, awake; it is called; it is to sleep. Each has POST_WORDS (int64),
+# a cache line, of which the first says so.
+ASLEEP, AWAKE, CALLED, DISMISSED = range(4)
+POST_WORDS = 8
+_STAY = 2_000_000  # nanoseconds: between two trees there is less
 
 
 def _add(counter, n):
@@ -33,6 +38,26 @@ def _add_at_once(typing_context, counter, n):
 @overload(_add)
 def _compiled_add(counter, n):
     return lambda counter, n: _add_at_once(counter, int64(n))
+
+
+def _swap(word, value):
+    """Puts a value into word[0]; returns what it was. Of several that do so at the same time, each takes another's."""
+    old, word[0] = word[0], value
+    return old
+
+
+@intrinsic
+def _swap_at_once(typing_context, word, value):
+    def generate(context, builder, signature, args):
+        view = cgutils.create_struct_proxy(word)(context, builder, value=args[0])
+        return builder.atomic_rmw("xchg", view.data, args[1], "seq_cst")
+
+    return int64(word, value), generate
+
+
+@overload(_swap)
+def _compiled_swap(word, value):
+    return lambda word, value: _swap_at_once(word, int64(value))
 
 
 def _look(counter):
@@ -95,6 +120,22 @@ def _let_others_go_on(typing_context):
     return void(), generate
 
 
+@intrinsic
+def clock(typing_context):
+    """Nanoseconds (int64) since some moment, of a clock that never jumps."""
+
+    def generate(context, builder, signature, args):
+        word = ir.IntType(64)
+        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32), word.as_pointer()])
+        function = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
+        held = cgutils.alloca_once(builder, word, size=2)
+        builder.call(function, [ir.Constant(ir.IntType(32), time.CLOCK_MONOTONIC), held])
+        seconds, rest = (builder.load(builder.gep(held, [ir.Constant(ir.IntType(32), k)])) for k in range(2))
+        return builder.add(builder.mul(seconds, ir.Constant(word, 1_000_000_000)), rest)
+
+    return int64(), generate
+
+
 @inline
 def meet(meeting, n):
     """Returns once all n threads have come as often as this one has now; False if the meeting was given up."""
@@ -112,17 +153,31 @@ def meet(meeting, n):
             _let_others_go_on()
 
 
-@intrinsic
-def clock(typing_context):
-    """Nanoseconds (int64) since some moment, of a clock that never jumps."""
+@kernel(int64(OUT[int64], int64))
+def call(posts, k):
+    """Calls thread k; 0 if it sleeps and is to be woken up."""
+    return int64(_swap(posts[k * POST_WORDS :], CALLED) == AWAKE)
 
-    def generate(context, builder, signature, args):
-        word = ir.IntType(64)
-        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(32), word.as_pointer()])
-        function = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
-        held = cgutils.alloca_once(builder, word, size=2)
-        builder.call(function, [ir.Constant(ir.IntType(32), time.CLOCK_MONOTONIC), held])
-        seconds, rest = (builder.load(builder.gep(held, [ir.Constant(ir.IntType(32), k)])) for k in range(2))
-        return builder.add(builder.mul(seconds, ir.Constant(word, 1_000_000_000)), rest)
 
-    return int64(), generate
+@kernel(void(OUT[int64], int64))
+def dismiss(posts, k):
+    """Tells thread k not to stay awake."""
+    _swap(posts[k * POST_WORDS :], DISMISSED)
+
+
+@inline
+def come(posts, k):
+    """Thread k has heard that it was called, and will hear the next call."""
+    _swap(posts[k * POST_WORDS :], AWAKE)
+
+
+@inline
+def stay(posts, k):
+    """Returns once thread k, which has come, is called; False if it is to sleep, as nobody has called for a while."""
+    post, end = posts[k * POST_WORDS :], clock() + _STAY
+    while clock() < end:
+        for _ in range(_LOOKS_AT_ONCE):
+            if _look(post) != AWAKE:
+                return _look(post) == CALLED
+        _let_others_go_on()
+    return _swap(post, ASLEEP) == CALLED

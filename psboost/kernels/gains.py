@@ -52,7 +52,7 @@ from psboost.kernels.splits import (
 from psboost.kernels.words import lowest_one
 
 # rule (float64): what a unit of grad and of hess is worth, and the regularisation
-GRAD_STEP, HESS_STEP, REG_LAMBDA, REG_ALPHA, MIN_GAIN, GAMMA = range(6)
+GRAD_STEP, HESS_STEP, REG_LAMBDA, REG_ALPHA, MIN_GAIN, GAMMA, N_CONSTANTS = range(7)
 
 # Splits are tested many at once, roughly (kernels.left_sides), those of several features together where these have few bins.
 # Only if one may win are the splits of these features looked at, each by itself.

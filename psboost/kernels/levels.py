@@ -21,12 +21,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from psboost.kernels.arrivals import N_MEETING, clock, meet
+from psboost.kernels.arrivals import N_MEETING, clock, come, meet, stay
 from psboost.kernels.compile import (
     IN,
     OUT,
     OUT2,
-    boolean,
+    float32,
     float64,
     inline,
     int32,
@@ -48,18 +48,20 @@ from psboost.kernels.open_nodes import N_FIELDS, make_root, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS
 from psboost.kernels.parts import KINDS, add_up_root, clear_bits, read_chunk, read_part, share_out
 from psboost.kernels.row_bins import N_NONE
-from psboost.kernels.row_gradients import round_by_pieces, rows_of, sum_by_pieces
+from psboost.kernels.row_gradients import round_by_pieces, sum_by_pieces
 from psboost.kernels.splits import BUILD_LEFT, NODE, choose, keep_better
 
 MOST_OPEN = 1 << MOST_DEPTH - 1  # nodes that are searched at one level
 
-# state (int64): the meeting; how many pieces of the rows were taken for gradients and for leaves; which level comes next,
-# its first node and how many it has; how many nodes there are, were searched and were split, and how many of these one level
-# above; whether there are gradients; whether a part is short of memory; how many rows the nodes have that were built
+# state (int64): the meeting; how many values are due (row_gradients), whether the tree's steps are exact, the least hess of
+# a child; how many pieces of the rows were taken for gradients and for leaves; which level comes next, its first node and
+# how many it has; how many nodes there are, were searched and were split, and how many of these one level above; whether
+# there are gradients; whether a part is short of memory; how many rows the nodes have that were built
 (
-    FOR_GRADIENTS, FOR_LEAVES, LEVEL, FIRST_NODE, N_OPEN, N_NODES, N_SEARCHED, N_CHOSEN, N_LAST_SPLIT, IS_ROUNDED, IS_SHORT,
-    N_ROWS_BUILT, N_STATE,
-) = range(N_MEETING, N_MEETING + 13)  # fmt: skip
+    N_DUE, IS_EXACT, LEAST_HESS, FOR_GRADIENTS, FOR_LEAVES, LEVEL, FIRST_NODE, N_OPEN, N_NODES, N_SEARCHED, N_CHOSEN,
+    N_LAST_SPLIT, IS_ROUNDED, IS_SHORT, N_ROWS_BUILT, N_STATE,
+) = range(N_MEETING, N_MEETING + 16)  # fmt: skip
+GRAD_STEP, HESS_STEP, LEAF_GRAD_STEP, LEAF_HESS_STEP, N_STEPS = range(5)  # steps (float64)
 FIRST_STAGE, LAST_STAGE = "gradients", "update"  # of a tree
 STAGES = "build", "search", "choose", "route"  # of a level, in this order
 SUMS_OF_NODE = 8  # as gradients.sum_by_node has them
@@ -199,52 +201,29 @@ def _list_leaves(n_nodes, splits, of_threads, grown):
             k += 1
 
 
-@kernel_for(
-    KINDS, WIDTHS, LOSSES,
-    signature=lambda one, other, width, label, kind: void(
-        int64, int64, IN[one], IN[other], OUT[int64], int64, OUT[int64], int64, OUT[int64], OUT[int64],
-        *rows_of(label, kind, uint8)[:-1], float64, float64, boolean, uint64, int64, float64, float64, IN[int32],
-        OUT2[int64], OUT2[int64], OUT[width], IN[int32], IN[width], OUT[uint64], OUT[uint8], _GROWN, int64, int64, int64,
-        IN[float64],
-    ),
-)  # fmt: skip
-def grow(
-    thread, n_threads, one, other, parts, n_parts, chunks, n_chunks, state, times, margins, labels, weights, due_nodes,
-    due_values, grad_step, hess_step, exact, key, row_offset, leaf_grad_step, leaf_hess_step, all_rows, sums_of_threads,
-    leaf_sums_of_threads, packed, rows, listed, bits, node_of_row, grown, shard, max_depth, least, rule,
+@inline
+def _grow(
+    thread, n_threads, one, other, parts, n_parts, chunks, n_chunks, state, times, margins, labels, weights, due_values,
+    steps, keys, row_offset, rule, all_rows, sums_of_threads, leaf_sums_of_threads, packed, rows, listed, bits,
+    node_of_row, grown, shard, max_depth,
 ):  # fmt: skip
-    """Grows a tree from where `state` says, as one of n_threads that this is called in at the same time, until it is grown
-    or a part is short of memory.
-
-    one, other     indptr and bins of any part, or twice its cells: of types that all parts' have
-    parts, chunks  what was kept of each
-    state          of a tree that begins: the root is open, and nothing else  # OUT
-    times          int64: of thread 0, when it began and when each stage was over, of all levels (clock)  # OUT
-    margins        to due_values: as row_gradients takes them; grad_step to row_offset: as gradients.round_gradients does
-    leaf_grad_step, leaf_hess_step   what leaves' sums are in
-    all_rows       the training rows
-    sums_of_threads, leaf_sums_of_threads   a row for each: what those rows come to that it took (node_builds, gradients), to
-                   work in  # OUT
-    packed         of all rows  # OUT; rows and listed: where chunks list rows, and what is packed of these
-    bits           a bitvector of all rows, to work in  # OUT
-    node_of_row    which leaf each row is in, once the tree is grown  # OUT
-    grown          # OUT
-    least, rule    as open_nodes.add_sums and gains.find_split take them
-    """
+    """Grows a tree from where `state` says until it is grown or a part is short of memory; False if others gave up. Who is
+    behind the last meeting reads nothing more that the next call changes."""
     like, of_chunks, is_first = (one, other, packed), (packed,), thread == 0
     level, first_node, n_open, n_nodes = state[LEVEL], state[FIRST_NODE], state[N_OPEN], state[N_NODES]
-    n_searched, n_chosen, n = state[N_SEARCHED], state[N_CHOSEN], state[N_LAST_SPLIT]
+    n_searched, n_chosen, n, least = state[N_SEARCHED], state[N_CHOSEN], state[N_LAST_SPLIT], state[LEAST_HESS]
+    due_nodes, is_short = node_of_row, False
     if state[IS_ROUNDED] == 0:
         if is_first:
             times[0] = clock()
         _begin(thread, n_threads, parts, n_parts, like, chunks, n_chunks, of_chunks)
         fill(sums_of_threads[thread], 0)
         round_by_pieces(
-            margins, labels, weights, due_nodes, due_values, state[FOR_GRADIENTS:], grad_step, hess_step, exact, key,
-            row_offset, packed, sums_of_threads[thread],
+            margins, labels, weights, due_nodes, due_values[: state[N_DUE]], state[FOR_GRADIENTS:], steps[GRAD_STEP],
+            steps[HESS_STEP], state[IS_EXACT] != 0, keys[0], row_offset, packed, sums_of_threads[thread],
         )  # fmt: skip
         if not meet(state, n_threads):
-            return
+            return False
         if is_first:
             times[1], state[IS_ROUNDED] = clock(), 1
     if level == 0:
@@ -252,10 +231,8 @@ def grow(
         for k in range(n_threads):
             add_nodes(sums_of_threads[k : k + 1], root_sums)
         pairs = needs_pairs(root_sums[0, SUM_SIZE], root_sums[0, SUM_HESS])
-        if not _have_room(parts, n_parts, like, pairs):
-            state[IS_SHORT] = 1
-            return
-    while True:
+        is_short = not _have_room(parts, n_parts, like, pairs)
+    while not is_short:
         spans, sums = np.empty((n, 2 * n_chunks), np.int64), np.empty((n, N_SUMS), np.int64)
         _join_chunks(chunks, n_chunks, of_chunks, spans, sums)
         for u in range(thread, n_parts, n_threads):
@@ -267,8 +244,9 @@ def grow(
             if part.done[0] != n:
                 state[IS_SHORT] = 1
         if not meet(state, n_threads):
-            return
-        if state[IS_SHORT] != 0:
+            return False
+        is_short = state[IS_SHORT] != 0
+        if is_short:
             break
         if is_first:
             times[2 + len(STAGES) * level] = clock()
@@ -280,13 +258,13 @@ def grow(
                 part.locals, least, rule, part.lefts, part.scores, part.proposals[:n_open], part.gains[:n_open],
             )  # fmt: skip
         if not meet(state, n_threads):
-            return
+            return False
         if is_first:
             times[3 + len(STAGES) * level] = clock()
             state[N_LAST_SPLIT] = _choose(parts, n_parts, like, first_node, n_open, grown, n_searched, n_chosen)
             times[4 + len(STAGES) * level] = clock()
         if not meet(state, n_threads):
-            return
+            return False
         n, is_last = state[N_LAST_SPLIT], level + 1 == max_depth
         splits = grown.splits[n_chosen : n_chosen + n]
         for c in range(thread, n_chunks, n_threads):
@@ -300,24 +278,69 @@ def grow(
         for u in range(thread, n_parts, n_threads):
             _note_parents(read_part(parts, u, like), splits, first_node)
         if not meet(state, n_threads):
-            return
+            return False
         if is_first:
             times[5 + len(STAGES) * level] = clock()
         n_searched, n_chosen, first_node = n_searched + n_open, n_chosen + n, n_nodes
         level, n_open, n_nodes = level + 1, 2 * n, n_nodes + 2 * n
         if n == 0 or is_last:
             break
-    if state[IS_SHORT] == 0:
+    if not is_short:
         fill(leaf_sums_of_threads[thread][: SUMS_OF_NODE * n_nodes], 0)
         sum_by_pieces(
-            margins, labels, weights, due_nodes, due_values[:0], state[FOR_LEAVES:], node_of_row, leaf_grad_step,
-            leaf_hess_step, leaf_sums_of_threads[thread],
+            margins, labels, weights, due_nodes, due_values[:0], state[FOR_LEAVES:], node_of_row, steps[LEAF_GRAD_STEP],
+            steps[LEAF_HESS_STEP], leaf_sums_of_threads[thread],
         )  # fmt: skip
-        if not meet(state, n_threads):
-            return
+    if not meet(state, n_threads):
+        return False
     if is_first:
-        if state[IS_SHORT] == 0:
+        state[IS_SHORT] = is_short
+        if not is_short:
             _list_leaves(n_nodes, grown.splits[:n_chosen], leaf_sums_of_threads[:n_threads], grown)
             times[2 + len(STAGES) * level] = clock()
         state[LEVEL], state[FIRST_NODE], state[N_OPEN], state[N_NODES] = level, first_node, n_open, n_nodes
         state[N_SEARCHED], state[N_CHOSEN] = n_searched, n_chosen
+    return True
+
+
+@kernel_for(
+    KINDS, WIDTHS, LOSSES,
+    signature=lambda one, other, width, label, kind: void(
+        int64, OUT[int64], int64, IN[one], IN[other], OUT[int64], int64, OUT[int64], int64, OUT[int64], OUT[int64],
+        OUT[float32], IN[label], IN[kind], IN[float32], IN[float64], IN[uint64], int64, IN[float64], IN[int32], OUT2[int64],
+        OUT2[int64], OUT[width], IN[int32], IN[width], OUT[uint64], OUT[uint8], _GROWN, int64, int64,
+    ),
+)  # fmt: skip
+def grow(
+    thread, posts, n_threads, one, other, parts, n_parts, chunks, n_chunks, state, times, margins, labels, weights,
+    due_values, steps, keys, row_offset, rule, all_rows, sums_of_threads, leaf_sums_of_threads, packed, rows, listed, bits,
+    node_of_row, grown, shard, max_depth,
+):  # fmt: skip
+    """Grows a tree from where `state` says, as one of n_threads that do so at the same time, until it is grown or a part is
+    short of memory. Thread 0 returns then; others stay at their posts (arrivals) for the next call, and return later.
+
+    one, other     indptr and bins of any part, or twice its cells: of types that all parts' have
+    parts, chunks  what was kept of each
+    state          of a tree that begins: the root is open, and nothing else  # OUT
+    times          int64: of thread 0, when it began and when each stage was over, of all levels (clock)  # OUT
+    margins        and labels, weights, due_values: as row_gradients takes them; due nodes are node_of_row as it was
+    steps          (N_STEPS) and keys (1), row_offset: of the tree, as gradients.round_gradients takes them
+    rule           as gains.find_split takes it
+    all_rows       the training rows
+    sums_of_threads, leaf_sums_of_threads   a row for each: what those rows come to that it took (node_builds, gradients), to
+                   work in  # OUT
+    packed         of all rows  # OUT; rows and listed: where chunks list rows, and what is packed of these
+    bits           a bitvector of all rows, to work in  # OUT
+    node_of_row    which leaf each row is in, once the tree is grown  # OUT
+    grown          # OUT
+    """
+    while True:
+        if thread > 0:
+            come(posts, thread)
+        is_over = _grow(
+            thread, n_threads, one, other, parts, n_parts, chunks, n_chunks, state, times, margins, labels, weights,
+            due_values, steps, keys, row_offset, rule, all_rows, sums_of_threads, leaf_sums_of_threads, packed, rows,
+            listed, bits, node_of_row, grown, shard, max_depth,
+        )  # fmt: skip
+        if thread == 0 or not is_over or not stay(posts, thread):
+            return

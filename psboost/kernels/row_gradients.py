@@ -23,8 +23,7 @@ PIECE = 1 << 14  # rows
 _BY_BOUNDS = {"seldom": LOSSES["logistic loss"], "squared error": LOSSES["squared error"]}  # where they are not known
 
 
-def rows_of(label, kind, node) -> tuple:
-    """The types of margins to turns."""
+def _rows(label, kind, node) -> tuple:
     return OUT[float32], IN[label], IN[kind], IN[node], IN[float32], OUT[int64]
 
 
@@ -48,7 +47,7 @@ def _make(begin, end, margins, labels, weights, due_nodes, due_values, grads, he
 @kernel_for(
     LOSSES, NODES, WIDTHS,
     signature=lambda label, kind, node, width: void(
-        *rows_of(label, kind, node), float64, float64, boolean, uint64, int64, OUT[width], OUT[int64]
+        *_rows(label, kind, node), float64, float64, boolean, uint64, int64, OUT[width], OUT[int64]
     ),
 )  # fmt: skip
 def round_by_pieces(
@@ -67,7 +66,7 @@ def round_by_pieces(
 
 @kernel_for(
     LOSSES, NODES,
-    signature=lambda label, kind, node: void(*rows_of(label, kind, node), IN[node], float64, float64, OUT[int64]),
+    signature=lambda label, kind, node: void(*_rows(label, kind, node), IN[node], float64, float64, OUT[int64]),
 )  # fmt: skip
 def sum_by_pieces(margins, labels, weights, due_nodes, due_values, turns, node_of_row, grad_step, hess_step, sums):
     """gradients.sum_by_node."""
@@ -80,7 +79,7 @@ def sum_by_pieces(margins, labels, weights, due_nodes, due_values, turns, node_o
         begin, end = _next_piece(turns, len(margins))
 
 
-@kernel_for(_BY_BOUNDS, NODES, signature=lambda label, kind, node: void(*rows_of(label, kind, node), OUT[kind]))
+@kernel_for(_BY_BOUNDS, NODES, signature=lambda label, kind, node: void(*_rows(label, kind, node), OUT[kind]))
 def maxima_by_pieces(margins, labels, weights, due_nodes, due_values, turns, maxima):
     """Raises the two of `maxima` (OUT) to the greatest |grad| and hess."""
     grad, hess = maxima[0], maxima[1]

@@ -31,6 +31,8 @@ MANY_TWINS = 0.25  # of a root's bins: fewer are not worth a second way
 class BlockWorker(Worker):
     """Worker (r, c) of a training by blocks: servers sum its histograms or, with one row shard, it proposes splits."""
 
+    _levels: Levels | None = None  # what it has summed up last is self._leaf_sums
+
     @cached_property
     def _ranges_of_servers(self) -> dict[str, list[int]]:
         """The numbers of the ranges that each server owns, once the coordinator has dealt them."""
@@ -71,7 +73,7 @@ class BlockWorker(Worker):
 
     def _use_cut_points(self, columns, cut_points):
         super()._use_cut_points(columns, cut_points)
-        self._levels: Levels | None = None  # and what it summed up last, self._leaf_sums
+        self._stop_growing()
         if self._job.merges:
             ranges = pairwise(self._range_offsets.tolist())
             self._offsets_of_ranges = [self._bin_offsets[b : e + 1] - self._bin_offsets[b] for b, e in ranges]
@@ -89,12 +91,12 @@ class BlockWorker(Worker):
         if self._levels is None and self._grows_alone:
             job = self._job
             self._levels = Levels(
-                self._parts, self._gradients, self._partition, self._bitvector, self._c, job.rule, job.parameters.max_depth,
-                job.n_threads, self._side_by_side,
+                self._parts, self._gradients, self._row_offset, self._partition, self._bitvector, self._c, job.rule,
+                job.parameters.max_depth, job.n_threads,
             )  # fmt: skip
         if self._levels is None:
             return (yield from super()._grow_levels(tree, steps))
-        best, leaves, self._leaf_sums, spans = self._levels.grow(steps, self._rounding_keys[tree], self._row_offset)
+        best, leaves, self._leaf_sums, spans = self._levels.grow(steps, self._rounding_keys[tree])
         self._chosen_of.append(best)
         self.stage("levels").note(spans)
         return leaves
@@ -109,6 +111,11 @@ class BlockWorker(Worker):
         """Whether the worker is alone and has threads."""
         max_depth, has_threads = self._job.parameters.max_depth, self._threads is not one_thread
         return self._job.is_alone and has_threads and Levels.can_grow(self._parts, max_depth)
+
+    def _stop_growing(self):
+        if self._levels is not None:
+            self._levels.close()
+            self._levels = None
 
     def _find_splits(self, tree, level, frontier, built):
         if self._job.merges:

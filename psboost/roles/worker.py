@@ -90,8 +90,11 @@ class Worker(Grower):
         variants = sorted({(part.block.variant, *self._gradients.variant) for part in self._parts})
         prepare(*kernel_jobs(job.mode, (job.n_row_shards, job.n_feature_shards)), variants=variants)
         yield from self._start_margins()
-        for self.tree in range(job.n_rounds):
-            yield from self._grow(self.tree)
+        try:
+            for self.tree in range(job.n_rounds):
+                yield from self._grow(self.tree)
+        finally:
+            self._stop_growing()
 
     # --- before the first tree
 
@@ -319,6 +322,9 @@ class Worker(Grower):
     def _start_growing(self, steps: Steps) -> None:
         """A tree begins, its gradients in multiples of `steps`."""
         raise NotImplementedError
+
+    def _stop_growing(self) -> None:
+        """No tree is grown any more with these parts."""
 
     def _find_splits(self, tree: int, level: int, frontier: Frontier, built: np.ndarray):
         """The splits of the open nodes, of which the histograms of those at the positions `built` are built; a generator."""

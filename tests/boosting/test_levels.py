@@ -6,6 +6,7 @@ from scipy import sparse
 
 import psboost
 from psboost.boosting import levels, partition
+from psboost.boosting.crew import Crew
 from psboost.boosting.levels import Levels
 from psboost.boosting.split import SplitFinder
 from psboost.kernels import levels as kernels
@@ -23,8 +24,8 @@ def few_rows_are_worth_a_thread(monkeypatch):
 
 @pytest.fixture
 def grown(monkeypatch):
-    """How many trees are grown in one go, and how often the kernel was called for them in the first thread."""
-    counts, grow, call = {"trees": 0, "calls": 0}, Levels.grow, Levels._call
+    """How many trees are grown in one go, and how often threads were called for them."""
+    counts, grow, call = {"trees": 0, "calls": 0}, Levels.grow, Crew.call
 
     def count(name, function):
         def counted(*args):
@@ -34,7 +35,7 @@ def grown(monkeypatch):
         return counted
 
     monkeypatch.setattr(Levels, "grow", count("trees", grow))
-    monkeypatch.setattr(Levels, "_call", count("calls", call))
+    monkeypatch.setattr(Crew, "call", count("calls", call))
     return counts
 
 

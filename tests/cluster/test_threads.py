@@ -1,12 +1,10 @@
 """A map over several threads: order, failures, and that nobody works on after it."""
 
-import queue
 import threading
 import time
 
 import pytest
 
-from psboost.cluster import threads as module
 from psboost.cluster.threads import side_by_side
 
 
@@ -50,31 +48,3 @@ def test_a_failure_comes_out_when_the_others_are_done(by_caller):
             map_in_threads(work, range(2))
         assert len(done) == 1
         assert map_in_threads(abs, [-1, -2, -3]) == [1, 2, 3]
-
-
-@pytest.mark.parametrize("where", ["caller", "helper", "before any work"])
-def test_who_waits_for_one_that_fails_is_told(where, monkeypatch):
-    caller, given_up, put = threading.current_thread(), threading.Event(), queue.SimpleQueue.put
-
-    class Work:
-        def __call__(self, item):
-            if (threading.current_thread() is caller) == (where == "caller"):
-                raise KeyboardInterrupt
-            assert given_up.wait(10)
-
-        def give_up(self):
-            given_up.set()
-
-    class Interrupted(queue.SimpleQueue):
-        """Ctrl-C comes as soon as a helper has its work."""
-
-        def put(self, item):
-            put(self, item)
-            if where == "before any work" and threading.current_thread() is caller and item is not None:
-                raise KeyboardInterrupt
-
-    monkeypatch.setattr(module, "SimpleQueue", Interrupted)
-    with side_by_side(2, "test") as threads:
-        with pytest.raises(KeyboardInterrupt):
-            threads(2)(Work(), range(2))
-        assert given_up.is_set()

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from psboost.boosting.partition import ALL_ONES
 from psboost.data import block as block_module
 from psboost.data.block import (
     NARROW_BINS,
@@ -159,7 +158,7 @@ def check_clear_bits(dense, sparse, feature, bin_, nan_left, unstored_left):
     for block in (dense, sparse):
         for where in ([1, 0, 0], [-1, middle, len(lists)]):
             members = Members(words, lists, np.array([[0, 0, 0], where, [-1, 0, middle]]))
-            bits, half = np.full(n_words_of(dense.n_rows), ALL_ONES), dense.n_rows // 128 * 64
+            bits, half = np.full(n_words_of(dense.n_rows), np.uint64(2**64 - 1)), dense.n_rows // 128 * 64
             for rows in (slice(0, half), slice(half, dense.n_rows)):
                 block.clear_bits(splits, 5, 7, rows, members, bits)
             found.append(np.unpackbits(bits.view(np.uint8), bitorder="little")[: dense.n_rows].tolist())
