@@ -2,8 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import astuple
-from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -19,7 +17,7 @@ from psboost.data.block import Block, SparseBlock
 from psboost.errors import ProtocolError
 from psboost.kernels import levels as kernels
 from psboost.kernels import parts as part_kernels
-from psboost.kernels.arrivals import GIVEN_UP, N_MEETING
+from psboost.kernels.arrivals import GIVEN_UP
 from psboost.kernels.gains import N_CONSTANTS
 from psboost.kernels.members import MOST_DEPTH, MOST_NODES
 from psboost.kernels.node_builds import N_SUMS
@@ -27,6 +25,7 @@ from psboost.kernels.open_nodes import MISFIT, N_FIELDS
 from psboost.kernels.splits import N_PROPOSED, N_SPLIT
 
 Span = tuple[str, float, float]  # a stage, and when it began and was over, by time.perf_counter
+_LABELS = [(kernels.FIRST_STAGE, *(n * kernels.STAGES), kernels.LAST_STAGE) for n in range(MOST_DEPTH + 1)]  # by levels
 
 
 class GrowingPart(Protocol):
@@ -68,8 +67,9 @@ class Levels:
             self._keep(k)
         state = self._state = np.zeros(kernels.N_STATE, np.int64)
         self._times = np.zeros(3 + MOST_DEPTH * len(kernels.STAGES), np.int64)
-        self._due_values, self._steps = np.empty(n_nodes, np.float32), np.empty(kernels.N_STEPS)
-        self._key, self._constants = np.empty(1, np.uint64), np.empty(N_CONSTANTS)
+        self._due_values, self._key = np.empty(n_nodes, np.float32), np.empty(1, np.uint64)
+        self._steps: Steps | None = None
+        self._steps_in_units, self._constants = np.empty(kernels.N_STEPS), np.empty(N_CONSTANTS)
         self._sums = np.empty((n_threads, N_SUMS), np.int64)
         leaf_sums = np.empty((n_threads, n_nodes * kernels.SUMS_OF_NODE), np.int64)
         self._grown = kernels.Grown(
@@ -78,9 +78,9 @@ class Levels:
         )  # fmt: skip
         arguments = (
             n_threads, *_known_by(parts[0].block), self._kept, len(parts), chunks, len(of_chunks), state, self._times,
-            *gradients.held, self._due_values, self._steps, self._key, row_offset, self._constants, partition.all_rows,
-            self._sums, leaf_sums, gradients.packed, *partition.lists, bits, partition.node_of_row, self._grown, shard,
-            max_depth,
+            *gradients.held, self._due_values, self._steps_in_units, self._key, row_offset, self._constants,
+            partition.all_rows, self._sums, leaf_sums, gradients.packed, *partition.lists, bits, partition.node_of_row,
+            self._grown, shard, max_depth,
         )  # fmt: skip
         self._crew = Crew(
             n_threads,
@@ -101,20 +101,19 @@ class Levels:
                  of each, as RowGradients.sum_by_node has them; the stages
         """
         state, grown, begin = self._state, self._grown, time.perf_counter()
-        state[N_MEETING:] = 0
+        state[kernels.N_DUE :] = 0
         state[kernels.N_OPEN] = state[kernels.N_NODES] = 1
-        state[kernels.N_DUE] = self._gradients.take_due(self._due_values)
-        state[kernels.LEAST_HESS], self._constants[:] = self._rule.in_steps(steps)
-        *self._steps[:], state[kernels.IS_EXACT] = astuple(self._gradients.in_units(steps))
-        self._key[0] = key
+        state[kernels.N_DUE], self._key[0] = self._gradients.take_due(self._due_values), key
+        if steps != self._steps:
+            self._use(steps)
         self._crew.call()
         while state[kernels.IS_SHORT]:
             self._make_room()
             state[kernels.IS_SHORT] = 0
             self._crew.call()
         n_searched, n_leaves = state[kernels.N_SEARCHED], state[kernels.N_NODES] - state[kernels.N_CHOSEN]
-        best = Proposals(grown.gains[:n_searched], grown.proposals[:n_searched])
-        return best, grown.leaves[:n_leaves], grown.leaf_sums[:n_leaves].copy(), self._spans(begin)
+        best = Proposals(grown.gains[:n_searched].copy(), grown.proposals[:n_searched].copy())
+        return best, grown.leaves[:n_leaves].copy(), grown.leaf_sums[:n_leaves].copy(), self._spans(begin)
 
     def close(self) -> None:
         """No tree is grown any more."""
@@ -124,6 +123,13 @@ class Levels:
     def n_rows_built(self) -> int:
         """How many rows the last tree's nodes have whose histograms were built."""
         return int(self._state[kernels.N_ROWS_BUILT])
+
+    def _use(self, steps: Steps) -> None:
+        """Tells the kernels of them: few trees have others than the one before."""
+        self._steps, in_units = steps, self._gradients.in_units(steps)
+        self._state[kernels.LEAST_HESS], self._constants[:] = self._rule.in_steps(steps)
+        self._steps_in_units[:] = in_units.grad, in_units.hess, in_units.leaf_grad, in_units.leaf_hess
+        self._state[kernels.IS_EXACT] = in_units.exact
 
     def _make_room(self) -> None:
         """For the root or the children that a part had none for."""
@@ -150,10 +156,10 @@ class Levels:
 
     def _spans(self, begin: float) -> list[Span]:
         """The stages of the tree, which began at that time."""
-        labels = (kernels.FIRST_STAGE, *(int(self._state[kernels.LEVEL]) * kernels.STAGES), kernels.LAST_STAGE)
-        first, *times = self._times.tolist()
-        moments = [begin, *[begin + (time - first) * 1e-9 for time in times[: len(labels)]]]
-        return [(label, *span) for label, span in zip(labels, pairwise(moments), strict=True)]
+        labels = _LABELS[self._state[kernels.LEVEL]]
+        times = self._times[: 1 + len(labels)].tolist()
+        moments = [begin + (time - times[0]) * 1e-9 for time in times]
+        return list(zip(labels, moments, moments[1:], strict=False))
 
 
 def _known_by(block: Block) -> tuple[np.ndarray, np.ndarray]:

@@ -84,6 +84,13 @@ class Proposals:
             raise ProtocolError(f"proposals of {len(told.gains)} gains and {len(told.fields)} splits, expected {n_nodes}")
         return Proposals(told.gains, told.fields)
 
+    @staticmethod
+    def join(parts: list["Proposals"]) -> "Proposals":
+        """Those of nodes that follow each other."""
+        if len(parts) == 1:
+            return parts[0]
+        return Proposals(np.concatenate([part.gains for part in parts]), np.concatenate([part.fields for part in parts]))
+
 
 def best_of(proposals: list[Proposals]) -> Proposals:
     """The best proposal of each open node, of several ranges', which are of the same nodes."""

@@ -53,12 +53,12 @@ from psboost.kernels.splits import BUILD_LEFT, NODE, choose, keep_better
 
 MOST_OPEN = 1 << MOST_DEPTH - 1  # nodes that are searched at one level
 
-# state (int64): the meeting; how many values are due (row_gradients), whether the tree's steps are exact, the least hess of
-# a child; how many pieces of the rows were taken for gradients and for leaves; which level comes next, its first node and
-# how many it has; how many nodes there are, were searched and were split, and how many of these one level above; whether
-# there are gradients; whether a part is short of memory; how many rows the nodes have that were built
+# state (int64): the meeting; whether steps are exact, the least hess of a child; and of each tree anew: how many values are
+# due (row_gradients); how many pieces of the rows were taken for gradients and for leaves; which level comes next, its first
+# node and how many it has; how many nodes there are, were searched and were split, and how many of these one level above;
+# whether there are gradients; whether a part is short of memory; how many rows the nodes have that were built
 (
-    N_DUE, IS_EXACT, LEAST_HESS, FOR_GRADIENTS, FOR_LEAVES, LEVEL, FIRST_NODE, N_OPEN, N_NODES, N_SEARCHED, N_CHOSEN,
+    IS_EXACT, LEAST_HESS, N_DUE, FOR_GRADIENTS, FOR_LEAVES, LEVEL, FIRST_NODE, N_OPEN, N_NODES, N_SEARCHED, N_CHOSEN,
     N_LAST_SPLIT, IS_ROUNDED, IS_SHORT, N_ROWS_BUILT, N_STATE,
 ) = range(N_MEETING, N_MEETING + 16)  # fmt: skip
 GRAD_STEP, HESS_STEP, LEAF_GRAD_STEP, LEAF_HESS_STEP, N_STEPS = range(5)  # steps (float64)

@@ -57,10 +57,8 @@ class Grower(Role):
     def _end_tree(self, tree: int) -> None:
         """The tree is grown: the chooser tells the coordinator what its splits were chosen of."""
         if self.name == self._job.chooser:
-            gains = np.concatenate([best.gains for best in self._chosen_of])
-            fields = np.concatenate([best.fields for best in self._chosen_of])
-            self._chosen_of = []
-            self.send(COORDINATOR, PushSplits(tree=tree, gains=gains, fields=fields))
+            best, self._chosen_of = Proposals.join(self._chosen_of), []
+            self.send(COORDINATOR, PushSplits(tree=tree, gains=best.gains, fields=best.fields))
 
     def _tell_others(self, tree: int, level: int, splits: Splits, living: Sequence[tuple[np.ndarray, ...]]) -> None:
         """Tells all of the splits that have something to do for them. `living`: each owner's living sets."""
