@@ -25,7 +25,7 @@ _TINY = 1e-240  # the greatest weight at least: what is divided by steps of smal
 _UNEVEN = 1.25  # times the average load, what is dealt by bundles may come to: rows that are half as long save more
 _VALUES_PER_BIN = 16  # stored values of which the sums take as long in a tree as the search of one bin does
 WORK_OF_A_THREAD = 600_000  # and so many take as long, about, as to wake up one more thread again and again
-_QUICKER = 12  # times as quick is that where threads grow a whole tree before they sleep again (boosting.levels)
+_QUICKER = 48  # times as quick is that where threads stay awake between trees (boosting.levels)
 
 
 @dataclass(frozen=True)

@@ -768,8 +768,8 @@ def test_how_many_threads_are_worth_it(grid, has_bundles, work, max_depth, monke
     """Of ten features that each row shard has in 100 rows, in four bins, or in one if they are bundled."""
     params = {"min_child_weight": 0, "max_bin": 4, "grad_bits": 16, "max_depth": max_depth}
     job = replace(runs.make_job(grid, n_rounds=1, **params), n_threads=3)
-    if grid == (1, 1) and max_depth == 7:  # threads are awake while a tree is grown
-        work *= 12
+    if grid == (1, 1) and max_depth == 7:  # threads stay awake
+        work *= 48
     borders = (np.array([[4, 5]]),) if has_bundles else ()
     counts = np.full(10, 100 if grid[1] == 1 else 50)  # each worker counts some of its row shard's rows
     described = [describe(np.arange(10), counts, n_rows=100, borders=borders) for _ in job.workers]
