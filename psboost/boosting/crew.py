@@ -6,6 +6,7 @@ from threading import Thread
 
 import numpy as np
 
+from psboost.interrupts import interrupts_wait
 from psboost.kernels import arrivals
 
 
@@ -43,12 +44,13 @@ class Crew:
 
     def close(self) -> None:
         """Ends the threads."""
-        self._give_up()
-        for k, wake in enumerate(self._wakes, 1):
-            arrivals.dismiss(self._posts, k)
-            wake.put(False)
-        for thread in self._threads:
-            thread.join()
+        with interrupts_wait():  # the second of two would leave some behind
+            self._give_up()
+            for k, wake in enumerate(self._wakes, 1):
+                arrivals.dismiss(self._posts, k)
+                wake.put(False)
+            for thread in self._threads:
+                thread.join()
 
     def _start(self) -> None:
         for k in range(1 + len(self._threads), 1 + len(self._wakes)):
