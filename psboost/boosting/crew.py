@@ -7,13 +7,13 @@ from threading import Thread
 import numpy as np
 
 from psboost.interrupts import interrupts_wait
-from psboost.kernels import arrivals
+from psboost.kernels import posts
 
 
 class Crew:
     """Threads 1, 2 ... that work whenever thread 0, the caller's, does: each call lasts as long as theirs.
 
-    What they run is a kernel that stays at its post when it is done (kernels.arrivals), without the interpreter's lock, and
+    What they run is a kernel that stays at its post when it is done (kernels.posts), without the interpreter's lock, and
     comes back when nobody has called for a while: the thread sleeps then. To wake one up takes up to a tenth of a
     millisecond; to call one that is awake, none.
     """
@@ -22,7 +22,7 @@ class Crew:
         """`work(k, posts)` is called in thread k; `give_up()` when one fails, or does not come: it ends what the others wait
         for. posts: int64, where each thread is."""
         self._work, self._give_up = work, give_up
-        self._posts = np.zeros(n_threads * arrivals.POST_WORDS, np.int64)
+        self._posts = np.zeros(n_threads * posts.POST_WORDS, np.int64)
         self._failed: BaseException | None = None
         self._wakes: list[SimpleQueue[bool]] = [SimpleQueue() for _ in range(1, n_threads)]
         self._threads: list[Thread] = []
@@ -33,7 +33,7 @@ class Crew:
             if len(self._threads) < len(self._wakes):
                 self._start()
             for k, wake in enumerate(self._wakes, 1):
-                if not arrivals.call(self._posts, k):
+                if not posts.call(self._posts, k):
                     wake.put(True)
             self._work(0, self._posts)
         except BaseException:  # Ctrl-C may come when others work already
@@ -47,7 +47,7 @@ class Crew:
         with interrupts_wait():  # the second of two would leave some behind
             self._give_up()
             for k, wake in enumerate(self._wakes, 1):
-                arrivals.dismiss(self._posts, k)
+                posts.dismiss(self._posts, k)
                 wake.put(False)
             for thread in self._threads:
                 thread.join()

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from psboost.kernels.arrivals import N_MEETING, clock, come, meet, stay
+from psboost.kernels.arrivals import N_MEETING, clock, meet
 from psboost.kernels.compile import (
     IN,
     OUT,
@@ -47,6 +47,7 @@ from psboost.kernels.node_histograms import take
 from psboost.kernels.open_nodes import N_FIELDS, make_root, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS
 from psboost.kernels.parts import KINDS, add_up_root, clear_bits, read_chunk, read_part, share_out
+from psboost.kernels.posts import come, stay
 from psboost.kernels.row_bins import N_NONE
 from psboost.kernels.row_gradients import round_by_pieces, sum_by_pieces
 from psboost.kernels.splits import BUILD_LEFT, NODE, choose, keep_better
@@ -317,7 +318,7 @@ def grow(
     node_of_row, grown, shard, max_depth,
 ):  # fmt: skip
     """Grows a tree from where `state` says, as one of n_threads that do so at the same time, until it is grown or a part is
-    short of memory. Thread 0 returns then; others stay at their posts (arrivals) for the next call, and return later.
+    short of memory. Thread 0 returns then; others stay at their posts (posts) for the next call, and return later.
 
     one, other     indptr and bins of any part, or twice its cells: of types that all parts' have
     parts, chunks  what was kept of each

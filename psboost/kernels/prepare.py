@@ -22,7 +22,7 @@ JOBS = {
     "train": (
         "histograms", "sorted_columns", "gains", "binning", "quantile_sketch", "routing", "dense", "packing", "tiles",
         "node_builds", "dense_builds", "columns", "members", "cells", "column_tables", "gradients", "dealing", "links",
-        "trees", "row_gradients", "bundles", "splits", "arrivals",
+        "trees", "row_gradients", "bundles", "splits", "arrivals", "posts",
     ),
     "propose": (
         "node_histograms.take", "node_histograms.share_out", "open_nodes.make_root", "open_nodes.add_sums",

@@ -12,7 +12,7 @@ Threads that are called with the same `turns` share the rows out: each takes the
 
 import numpy as np
 
-from psboost.kernels.arrivals import take_turn
+from psboost.kernels.atomics import take_turn
 from psboost.kernels.compile import IN, OUT, boolean, float32, float64, inline, int64, kernel_for, uint64, void
 from psboost.kernels.gradients import LOSSES, add_values, compute_gradients, round_gradients, sum_by_node
 from psboost.kernels.members import NODES

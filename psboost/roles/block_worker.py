@@ -73,7 +73,6 @@ class BlockWorker(Worker):
 
     def _use_cut_points(self, columns, cut_points):
         super()._use_cut_points(columns, cut_points)
-        self._stop_growing()
         if self._job.merges:
             ranges = pairwise(self._range_offsets.tolist())
             self._offsets_of_ranges = [self._bin_offsets[b : e + 1] - self._bin_offsets[b] for b, e in ranges]

@@ -187,6 +187,7 @@ class Worker(Grower):
         steps = yield from self._steps_of(tree)
         if self._job.renews_cut_points(tree):
             self._round(tree, steps)
+            self._stop_growing()
             self._parts = []  # before others of their size are made
             cut_points = yield from self._find_cut_points(self._columns, hesses_of(self._gradients.packed), tree)
             self._use_cut_points(self._columns, cut_points)

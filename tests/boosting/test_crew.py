@@ -8,6 +8,7 @@ import pytest
 
 from psboost.boosting.crew import Crew
 from psboost.kernels import arrivals
+from psboost.kernels import posts as module
 from psboost.kernels.compile import OUT, int64, kernel, void
 
 
@@ -16,9 +17,9 @@ def meet_and_count(k, posts, meeting, n, counts):
     """As kernels.levels.grow does: thread 0 returns, others stay at their posts."""
     while True:
         if k > 0:
-            arrivals.come(posts, k)
+            module.come(posts, k)
         counts[k] += 1
-        if not arrivals.meet(meeting, n) or k == 0 or not arrivals.stay(posts, k):
+        if not arrivals.meet(meeting, n) or k == 0 or not module.stay(posts, k):
             return
 
 
@@ -67,7 +68,7 @@ def test_one_that_fails_is_waited_for_by_nobody(who):
 
 
 def test_ctrl_c_before_the_caller_works(monkeypatch):
-    right = arrivals.call
+    right = module.call
 
     def interrupted(posts, k):
         called = right(posts, k)
@@ -75,7 +76,7 @@ def test_ctrl_c_before_the_caller_works(monkeypatch):
             raise KeyboardInterrupt
         return called
 
-    monkeypatch.setattr(arrivals, "call", interrupted)
+    monkeypatch.setattr(module, "call", interrupted)
     crew, meeting, _ = crew_of(3)
     with pytest.raises(KeyboardInterrupt):
         crew.call()
