@@ -1,5 +1,7 @@
 """Trees that are grown in one go, by kernels.levels: the same as those that roles grow level by level."""
 
+import threading
+
 import numpy as np
 import pytest
 from scipy import sparse
@@ -94,6 +96,15 @@ def test_a_part_that_is_short_of_memory_goes_on_where_it_was(make, grown, monkey
     monkeypatch.setattr(SplitFinder, "_make_room", just_enough)
     assert train(X, y, tmp_path, threads=2)[0] == model
     assert grown["trees"] == 4 and grown["calls"] > 8
+
+
+@OF_KINDS
+def test_new_cut_points_take_other_threads(make, grown, tmp_path):
+    X, y = make(400)
+    params = PARAMS | {"sketch": "weighted", "sketch_every": 2, "max_bin": 4}
+    model, _ = train(X, y, tmp_path, params=params, grid=(1, 2), transport="memory")
+    assert train(X, y, tmp_path, params=params, threads=2)[0] == model and grown["trees"] == 4
+    assert not any(thread.name.startswith("psboost crew") for thread in threading.enumerate())
 
 
 def test_blocks_of_two_kinds_are_grown_level_by_level(grown, tmp_path):
