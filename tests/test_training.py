@@ -4,6 +4,7 @@ import gc
 import io
 import json
 import re
+import threading
 import weakref
 from pathlib import Path
 
@@ -17,6 +18,7 @@ import psboost
 from psboost.boosting.forest import base_margin
 from psboost.boosting.metrics import METRICS
 from psboost.errors import ClusterError, DataError, ModelError, ParameterError
+from psboost.roles import dealing
 from tests import runs
 
 GRIDS = [((1, 1), 1), ((2, 2), 2), ((3, 3), 1)]
@@ -555,6 +557,27 @@ def test_data_are_let_go_after_the_training(how):
         forest = train(X, y, **how)
         forest.predict(X)
         del X
+        assert held() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("how", [{"threads": 2}, {"grid": (2, 2)}, {"transport": "inproc"}])
+def test_data_are_let_go_if_a_training_is_interrupted(how, monkeypatch):
+    """And its threads are gone."""
+    monkeypatch.setattr(dealing, "WORK_OF_A_THREAD", 1)
+
+    def interrupt(round_):
+        raise KeyboardInterrupt
+
+    X, y = runs.dense_data()
+    held = weakref.ref(X)
+    gc.disable()
+    try:
+        with pytest.raises(KeyboardInterrupt) as raised:
+            train(X, y, callbacks=[interrupt], **how)
+        assert [thread.name for thread in threading.enumerate() if "psboost" in thread.name] == []
+        del X, raised
         assert held() is None
     finally:
         gc.enable()

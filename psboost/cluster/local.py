@@ -133,7 +133,10 @@ def run_in_threads(first: Role, others: list[Role], ledgers: dict[str, Ledger]) 
             failure.report(error)
         finally:
             _end(threads, endpoints.values(), failure)
-    failure.check()
+    try:
+        failure.check()
+    finally:
+        failure.error = None  # whose traceback has this frame: they would keep each other, and all data
 
 
 def _end(threads: Iterable[threading.Thread], endpoints: Iterable[Endpoint], failure: _Failure) -> None:

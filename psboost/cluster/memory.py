@@ -51,13 +51,17 @@ def run_in_memory(
             ledgers[sender].count(type(message).__name__, message.tree, *measure(frames), receiver)
             mail.append((receiver, [bytes(frame) for frame in frames]))
 
-    for role in roles:
-        post(role.name, role.start())
-    while mail:
-        receiver, letter = take(mail)
-        sender, message = letter if by_reference else _read(letter)
-        post(receiver, by_name[receiver].handle(sender, message))
-    check_all_done(roles)
+    try:
+        for role in roles:
+            post(role.name, role.start())
+        while mail:
+            receiver, letter = take(mail)
+            sender, message = letter if by_reference else _read(letter)
+            post(receiver, by_name[receiver].handle(sender, message))
+        check_all_done(roles)
+    finally:
+        for role in roles:
+            role.let_go()
 
 
 def check_all_done(roles: list[Role]) -> None:

@@ -142,10 +142,13 @@ class Mailbox:
 def run_role(role: Role, endpoint: Endpoint, mailbox: Mailbox) -> None:
     """Runs `role` until it is done."""
     role.post_by(endpoint.send)
-    role.start()
-    while not role.done:
-        envelope, message = mailbox.next()
-        role.handle(envelope.sender, message)
+    try:
+        role.start()
+        while not role.done:
+            envelope, message = mailbox.next()
+            role.handle(envelope.sender, message)
+    finally:
+        role.let_go()
 
 
 def gather_reports(names: Iterable[str], mailbox: Mailbox) -> dict[str, Costs]:

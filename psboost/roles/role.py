@@ -163,6 +163,12 @@ class Role:
         outbox, self._outbox = self._outbox, []
         return outbox
 
+    def let_go(self) -> None:
+        """It is not to go on, whatever it waits for: threads that `run` has end, and what it holds is freed, at once."""
+        if self._steps is not None:
+            self._steps.close()
+            self._end(None)
+
     def _end(self, result: Any) -> None:
         """Done. `run` is let go, or it would keep the role, and with it all data, until Python looks for garbage."""
         self.done, self.result, self._steps = True, result, None
