@@ -19,6 +19,7 @@ from psboost.kernels import levels as kernels
 from psboost.kernels import parts as part_kernels
 from psboost.kernels.arrivals import GIVEN_UP
 from psboost.kernels.gains import N_CONSTANTS
+from psboost.kernels.gradients import SUMS_OF_NODE
 from psboost.kernels.members import MOST_DEPTH, MOST_NODES
 from psboost.kernels.node_builds import N_SUMS
 from psboost.kernels.open_nodes import MISFIT, N_FIELDS
@@ -71,7 +72,7 @@ class Levels:
         self._steps: Steps | None = None
         self._steps_in_units, self._constants = np.empty(kernels.N_STEPS), np.empty(N_CONSTANTS)
         self._sums = np.empty((n_threads, N_SUMS), np.int64)
-        leaf_sums = np.empty((n_threads, n_nodes * kernels.SUMS_OF_NODE), np.int64)
+        leaf_sums = np.empty((n_threads, n_nodes * SUMS_OF_NODE), np.int64)
         self._grown = kernels.Grown(
             np.empty(n_nodes), np.empty((n_nodes, N_PROPOSED), np.int64), np.empty((n_nodes, N_SPLIT), np.int32),
             np.empty(n_nodes, np.int64), np.empty((n_nodes, 2), np.int64),

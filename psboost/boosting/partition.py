@@ -184,7 +184,7 @@ class RowPartition:
 
     @property
     def held(self) -> list[tuple]:
-        """Of each chunk, what kernels.levels.keep_chunk takes first. A tree that is not shallow changes it."""
+        """Of each chunk, what kernels.parts.keep_chunk takes first. A tree that is not shallow changes it."""
         return [
             (*chunk.words, chunk.rows.start, chunk.rows.stop, *chunk.members, chunk.spare, chunk.room, chunk.packed)
             for chunk in self._chunks

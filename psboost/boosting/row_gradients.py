@@ -9,6 +9,7 @@ from psboost.boosting.fixed_point import Steps, packed_rows, power_above
 from psboost.boosting.partition import chunks_of, join_sums
 from psboost.kernels import node_builds
 from psboost.kernels import row_gradients as kernels
+from psboost.kernels.gradients import SUMS_OF_NODE
 
 _NO_NODES, _NO_VALUES = np.empty(0, np.uint8), np.empty(0, np.float32)
 _LEAST_PARTS = 1e17  # of the least number above 0: such a weight surely leaves a hess above 0
@@ -81,9 +82,9 @@ class RowGradients:
         steps = self.in_units(steps)
 
         def add_up(*of_rows) -> np.ndarray:
-            sums = np.zeros((n_nodes, 4, 2), np.int64)
-            kernels.sum_by_pieces(*of_rows, node_of_row, steps.leaf_grad, steps.leaf_hess, sums.reshape(-1))
-            return sums.sum(axis=1)
+            sums = np.zeros(n_nodes * SUMS_OF_NODE, np.int64)
+            kernels.sum_by_pieces(*of_rows, node_of_row, steps.leaf_grad, steps.leaf_hess, sums)
+            return sums.reshape(n_nodes, -1, 2).sum(axis=1)
 
         return sum(self._in_threads(add_up, node_of_row))
 

@@ -204,7 +204,7 @@ class SplitFinder:
 
     @property
     def held(self) -> tuple:
-        """What kernels.levels.keep_part takes of it."""
+        """What kernels.parts.keep_sparse_part, and keep_dense_part, take of it."""
         own = self._range
         return own.default_bins, own.ids, own.shards, own.locals, self._lefts, self._scores, self.memory, self._used
 

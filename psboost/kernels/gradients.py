@@ -26,6 +26,7 @@ from psboost.kernels.members import NODES
 from psboost.kernels.packed_rows import WIDTHS, pack
 
 LOSSES = {"logistic loss": (uint8, float32), "squared error": (float64, float64)}  # their labels and gradients
+SUMS_OF_NODE = 8  # 4 of grad and of hess, in turns
 FRACTION_BITS = 15  # of a step, by which it is decided whether a row's gradient is rounded up
 _SOME = 512  # rows
 _FRACTION = (1 << FRACTION_BITS) - 1
@@ -143,7 +144,7 @@ def sum_by_node(grads, hesses, node_of_row, grad_step, hess_step, sums):
 
     They are below 2^WHOLE_BITS (kernels.floats).
 
-    sums  (n_nodes, 4, 2): of each four rows, one each, as a sum waits for the last one that was added to it  # OUT
+    sums  (n_nodes * SUMS_OF_NODE): of each four rows, one each, as a sum waits for the last one that was added to it  # OUT
     """
     per_grad, per_hess = 1.0 / grad_step, 1.0 / hess_step
     n_rows, some_grads, some_hesses = uint64(len(node_of_row)), np.empty(_SOME, np.int64), np.empty(_SOME, np.int64)
@@ -153,7 +154,7 @@ def sum_by_node(grads, hesses, node_of_row, grad_step, hess_step, sums):
             some_grads[i] = whole(float64(grads[begin + i]) * per_grad)
             some_hesses[i] = whole(float64(hesses[begin + i]) * per_hess)
         for i in range(n):
-            pair = uint64(8) * uint64(node_of_row[begin + i]) + uint64(2) * (i & uint64(3))
+            pair = uint64(SUMS_OF_NODE) * uint64(node_of_row[begin + i]) + uint64(2) * (i & uint64(3))
             sums[pair] += some_grads[i]
             sums[pair + uint64(1)] += some_hesses[i]
 

@@ -39,7 +39,7 @@ from psboost.kernels.compile import (
 )
 from psboost.kernels.fills import copy, copy_rows, fill
 from psboost.kernels.gains import find_splits
-from psboost.kernels.gradients import LOSSES
+from psboost.kernels.gradients import LOSSES, SUMS_OF_NODE
 from psboost.kernels.histograms import span_size
 from psboost.kernels.members import MOST_DEPTH, hold_all, number_children, number_leaves, split_rows
 from psboost.kernels.node_builds import N_SUMS, SUM_HESS, SUM_SIZE, add_nodes, list_gradients
@@ -65,7 +65,6 @@ MOST_OPEN = 1 << MOST_DEPTH - 1  # nodes that are searched at one level
 GRAD_STEP, HESS_STEP, LEAF_GRAD_STEP, LEAF_HESS_STEP, N_STEPS = range(5)  # steps (float64)
 FIRST_STAGE, LAST_STAGE = "gradients", "update"  # of a tree
 STAGES = "build", "search", "choose", "route"  # of a level, in this order
-SUMS_OF_NODE = 8  # as gradients.sum_by_node has them
 _ALL = uint64(2**64 - 1)
 
 
@@ -96,7 +95,8 @@ def _begin(thread, n_threads, parts, n_parts, like, chunks, n_chunks, of_chunks)
 
 @inline
 def _have_room(parts, n_parts, like, pairs):
-    """Whether each part has room for the root's histogram."""
+    """Whether each part has room for the root's histogram: in all its memory, as another thread that knows may have built
+    its own there by now."""
     for u in range(n_parts):
         part = read_part(parts, u, like)
         n_features, n_bins = len(part.ids), int64(part.block.bin_offsets[-1])

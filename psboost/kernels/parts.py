@@ -112,6 +112,8 @@ _OF_PART = (
     OUT2[int64], OUT2[int64], OUT[uint8], OUT[float64], OUT2[int64], OUT[int64],
 )  # fmt: skip
 _OF_CHUNK = int64, int64, int64, int64, OUT2[uint64], OUT[int32], OUT2[int64], OUT[int32], OUT[int64]  # before packed
+
+
 def _sparse(indptr, bins, width) -> tuple:
     of_rows = IN[indptr], IN[bins], int64, IN[int64], IN[int32], TILINGS, IN[int32], OUT[width]
     return *of_rows, boolean, IN[int32], IN2[uint64], IN[int32]
@@ -184,7 +186,7 @@ def add_up_root(block, all_rows, span, sums, packed, slots):
 
 
 @overload(add_up_root, jit_options=_INLINE)
-def _compiledadd_up_root(block, all_rows, span, sums, packed, slots):
+def _compiled_add_up_root(block, all_rows, span, sums, packed, slots):
     def add_up_sparse(block, all_rows, span, sums, packed, slots):
         build_node(
             block.indptr, block.bins, block.stride, block.posting_offsets, block.posting_rows, block.tilings, all_rows, span,
@@ -225,7 +227,7 @@ def clear_bits(block, splits, shard, first, chunk, bits):
 
 
 @overload(clear_bits, jit_options=_INLINE)
-def _compiledclear_bits(block, splits, shard, first, chunk, bits):
+def _compiled_clear_bits(block, splits, shard, first, chunk, bits):
     def clear_sparse(block, splits, shard, first, chunk, bits):
         clear_by_splits(
             block.indptr, block.bins, block.stride, block.posting_offsets, block.posting_rows, block.rows_ascend,

@@ -173,12 +173,16 @@ class VirtualRun:
     def run(self, roles: list[Role], ledgers: dict[str, Ledger]) -> None:
         """Runs `roles` to their ends. Raises ClusterError if all wait and nothing is under way."""
         self._ledgers = ledgers
-        for role in roles:
-            self._actors[role.name].role = role
-            self._start_turn(self._actors[role.name])
-        self._events.run()
-        self._part_trees()
-        check_all_done(roles)
+        try:
+            for role in roles:
+                self._actors[role.name].role = role
+                self._start_turn(self._actors[role.name])
+            self._events.run()
+            self._part_trees()
+            check_all_done(roles)
+        finally:
+            for role in roles:
+                role.let_go()
 
     def _take_turn(self, actor: _Actor) -> None:
         """Has the role handle its next message, or start; then lets the time pass that it took."""
