@@ -195,7 +195,7 @@ class SplitFinder:
     def find(self) -> Proposals:
         """The best split of each open node."""
         of_range, n_nodes = self._range, len(self._nodes)
-        fields, gains = np.empty((n_nodes, kernels.N_PROPOSED), np.int64), np.empty(n_nodes)
+        fields, gains = np.empty((n_nodes, kernels.N_PROPOSED), np.int64), np.full(n_nodes, -np.inf)
         gain_kernels.find_splits(
             self.memory, self._nodes, of_range.bin_offsets, of_range.default_bins, of_range.ids, of_range.shards,
             of_range.locals, self._least, self._constants, self._lefts, self._scores, fields, gains,

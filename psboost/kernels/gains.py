@@ -249,12 +249,13 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, lef
                   where float64 holds all sums
     lefts         float64 (2, room_for(most bins of a feature)): spare room  # OUT
     scores        float64 (n_features): spare room  # OUT
+    best_gain     at first, what a split by another feature gains, or -inf: one that gains less need not be found  # OUT
     """
     total_grad, total_hess = node_sums[0], node_sums[1]
     parent_score = _score(float64(total_grad), float64(total_hess), rule)
     fill(best, 0)
     best[FEATURE] = -1
-    best_gain[0] = rule[MIN_GAIN]
+    known, best_gain[0] = best_gain[0], rule[MIN_GAIN]
     # In whole steps nothing has to be scaled for each candidate. Steps are powers of two, or what is rounded is far less
     # than SURELY_LESS allows for.
     alpha, reg_lambda = rule[REG_ALPHA] / rule[GRAD_STEP], rule[REG_LAMBDA] / rule[HESS_STEP]
@@ -275,7 +276,7 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, lef
                 if scores[i] > most:
                     promising, most = i, scores[i]
     # The most promising feature goes first (block -1), so that others fall behind it; that it comes again changes nothing.
-    bound = (parent_score + best_gain[0]) * score_step
+    bound = (parent_score + max(known, best_gain[0])) * score_step
     for block in range(-1 if promising >= 0 else 0, (n_features + 63) >> 6):
         first = 64 * block if block >= 0 else promising & ~63
         n_here = min(64, n_features - first)
@@ -314,7 +315,7 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, lef
                     node, pairs, i, bin_offsets, default_bins, parent_score, ids, node_sums, (alpha, reg_lambda, score_step),
                     rule, best, best_gain,
                 )  # fmt: skip
-            bound = (parent_score + best_gain[0]) * score_step
+            bound = (parent_score + max(known, best_gain[0])) * score_step
             n, tested = int64(0), _0
     return best[FEATURE] >= 0
 
@@ -330,6 +331,7 @@ def find_splits(
 ):
     """find_split of each open node (kernels.open_nodes): `proposals` and their `gains`, -inf where there is none.  # OUT
 
+    gains            at first, as best_gain
     shards, locals_  int32: SHARD and LOCAL of each feature
     """
     node_sums = np.empty(4, np.int64)

@@ -254,6 +254,10 @@ def _grow(
             state[N_ROWS_BUILT] += len(all_rows) if level == 0 else _n_rows_of(spans)
         for u in range(thread, n_parts, n_threads):
             part = read_part(parts, u, like)
+            if u == thread:
+                fill(part.gains[:n_open], -np.inf)
+            else:  # by the thread's first part, of its most popular features
+                copy(read_part(parts, thread, like).gains, 0, n_open, part.gains, 0)
             find_splits(
                 part.memory, part.nodes[:n_open], part.block.bin_offsets, part.default_bins, part.ids, part.shards,
                 part.locals, least, rule, part.lefts, part.scores, part.proposals[:n_open], part.gains[:n_open],

@@ -28,8 +28,8 @@ from psboost.kernels.compile import (
 from psboost.kernels.fills import fill
 from psboost.kernels.histograms import build_by_rows, clear, mark_bins, span_size
 from psboost.kernels.node_histograms import NODE_HISTOGRAM
-from psboost.kernels.open_nodes import add_sums, needs_pairs
-from psboost.kernels.packed_rows import WIDTHS, grad_and_hess
+from psboost.kernels.open_nodes import add_sums, histogram_of, needs_pairs
+from psboost.kernels.packed_rows import WIDTHS, as_slot, grad_and_hess
 from psboost.kernels.prefetch import prefetch_far, touch
 from psboost.kernels.row_bins import N_NONE, ROWS
 from psboost.kernels.slots import CACHED_SLOTS, read, rows_that_fit
@@ -43,6 +43,7 @@ _BLOCK = (*_POSTINGS, IN[int32])  # and bin_offsets
 _SOME = 512  # rows
 _FAR_AHEAD = uint64(128)  # so many rows ahead gradients are asked for: of few of many rows, in 0.6 of the time
 _A_ROW = 3  # to go on to a row takes as long as so many of its values take by tiles
+_A_SEARCH = 24  # and to look for one among a node's, as so many
 _SLOTS_PER_LINE = 8  # in a cache line
 _NEAR_BINS = 1 << 16  # so many slots, the hot ones side by side, are quick to add to
 _0, _1, _6, _63, _64 = (uint64(k) for k in (0, 1, 6, 63, 64))
@@ -222,6 +223,32 @@ def build_node(indptr, row_bins, stride, posting_offsets, posting_rows, tilings,
 
 
 @inline
+def _is_searched_sooner(living, posting_offsets, n_own, n_values):
+    """Whether to look for the rows of these bins among a node's n_own rows, which hold n_values values, takes less time than
+    to add up the node's rows."""
+    n_searches, most = int64(0), (_A_ROW * n_own + n_values) // _A_SEARCH
+    for k in range(uint64(len(living))):
+        b = uint64(living[k])
+        n_searches += posting_offsets[b + _1] - posting_offsets[b]
+        if n_searches > most:
+            return False
+    return True
+
+
+@inline
+def _search_rows(living, posting_offsets, posting_rows, rows, span, packed, acc):
+    """Adds to the slots of these bins what a node's rows come to, looking for each of a bin's rows among the node's."""
+    for k in range(uint64(len(living))):
+        b = uint64(living[k])
+        for at in range(uint64(posting_offsets[b]), uint64(posting_offsets[b + _1])):
+            row = posting_rows[at]
+            for c in range(0, len(span), 2):
+                place = first_from(row, rows, span[c], span[c + 1])
+                if place < span[c + 1] and rows[place] == row:
+                    acc[b] += as_slot(packed, uint64(place))
+
+
+@inline
 def _clear_marked(marks, pairs, acc):
     """Sets the slots of all marked bins to 0, and the marks."""
     for w in range(uint64(len(marks))):
@@ -297,16 +324,26 @@ def share_nodes(
 ):  # fmt: skip
     """Builds the child of split k that is to be built, and those of all that follow, as build_nodes does, and shares their
     parents' histograms out (kernels.open_nodes.add_sums); returns the split to go on with, or MISFIT."""
-    n_bins = int64(bin_offsets[-1])
+    n_rows, n_stored, n_bins = max(1, len(indptr) - 1), len(posting_rows), int64(bin_offsets[-1])
     for i in range(k, len(spans)):
         pairs = needs_pairs(sums[i, SUM_SIZE], sums[i, SUM_HESS])
         slots = acc[: (n_bins + N_NONE) << int64(pairs)]
-        n_filled = build_node(
-            indptr, row_bins, stride, posting_offsets, posting_rows, tilings, rows, spans[i], sums[i], packed, values, slots
-        )
-        is_full = 16 * n_filled >= n_bins
-        done = add_sums(memory, used, parents, built_left, i, slots, sums[i], least, is_full, nodes)
-        if not is_full:
+        n_own, living, clears = span_size(spans[i]), histogram_of(memory, parents[i]).bins, False
+        is_searched = not pairs and _is_searched_sooner(living, posting_offsets, n_own, n_own * n_stored // n_rows)
+        if is_searched:
+            living = living.copy()  # the children take their place
+            _search_rows(living, posting_offsets, posting_rows, rows, spans[i], packed, slots)
+        else:
+            n_filled = build_node(
+                indptr, row_bins, stride, posting_offsets, posting_rows, tilings, rows, spans[i], sums[i], packed, values,
+                slots,
+            )  # fmt: skip
+            clears = 16 * n_filled >= n_bins
+        done = add_sums(memory, used, parents, built_left, i, slots, sums[i], least, clears, nodes)
+        if is_searched:
+            for b in living:
+                slots[uint64(b)] = 0
+        elif not clears:
             for c in range(0, spans.shape[1], 2):
                 clear(indptr, row_bins, stride, rows[spans[i, c] : spans[i, c + 1]], 1 + int64(pairs), slots)
         if done != i + 1:

@@ -1,7 +1,8 @@
 """Knows how a worker of a block sends its histograms to servers, or proposes splits; does not know how its rows are kept."""
 
+from collections.abc import Callable
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from psboost.wire.packing import pack_integers, unpack_living
 # together: where roles share cores, who gets the first would take the core that packs the second.
 _LARGE = 1 << 18
 _UNEVEN = 1.05  # times as many stored values, a thread may get if that saves a part: one more costs each row some time
+_MOST_PARTS, _NEARLY_ALL = 16, 7 / 8  # of a range, where the first has so many of its values; else two
 MANY_TWINS = 0.25  # of a root's bins: fewer are not worth a second way
 
 
@@ -52,7 +54,8 @@ class BlockWorker(Worker):
         moved = _moved_ranges(self._ranges, self._bin_offsets)
         if moved == self._ranges or (moved and max(columns.n_stored(*own) for own in moved) <= _UNEVEN * max(n_stored)):
             return moved
-        return [part for features in self._ranges for part in _narrow_parts(*features, self._bin_offsets)]
+        of_ranges = [_narrow_parts(*features, self._bin_offsets, columns.n_stored) for features in self._ranges]
+        return [part for side_by_side in zip_longest(*of_ranges) for part in side_by_side if part]  # as threads take them
 
     def _rule_of_parts(self):
         return None if self._job.merges else self._job.rule
@@ -216,16 +219,23 @@ def _moved_ranges(ranges: list[tuple[int, int]], bin_offsets: np.ndarray) -> lis
     return list(pairwise(edges)) if are_narrow else []
 
 
-def _narrow_parts(begin: int, end: int, bin_offsets: np.ndarray) -> list[tuple[int, int]]:
-    """Features begin .. end, popular ones first; in two parts, if their rows of bins (kernels.row_bins) are narrow then, and
-    wide in one.
+def _narrow_parts(
+    begin: int, end: int, bin_offsets: np.ndarray, n_stored: Callable[[int, int], int]
+) -> list[tuple[int, int]]:
+    """Features begin .. end, popular ones first; in parts whose rows of bins (kernels.row_bins) are narrow, or in one, whose
+    rows are wide.
 
-    Most values are in the first, which is as large as can be; the second's rows are nearly empty. With three or more, to go
-    through the rows so many times takes as long as it saves.
+    Each part is as large as can be. To go through the rows once for each takes time, too: with three or more, as long as it
+    saves, but where nearly all values (n_stored, of features) are in the first. The others' features are rare then, and a
+    node has few of them, whose rows are looked for (kernels.node_builds).
     """
-    first, last = int(bin_offsets[begin]), int(bin_offsets[end])
-    if NARROW_BINS < last - first <= 2 * NARROW_BINS:
-        middle = int(np.searchsorted(bin_offsets, first + NARROW_BINS, side="right")) - 1
-        if begin < middle and last - bin_offsets[middle] <= NARROW_BINS:
-            return [(begin, middle), (middle, end)]
+    edges = [begin]
+    while edges[-1] < end:
+        last = int(np.searchsorted(bin_offsets, bin_offsets[edges[-1]] + NARROW_BINS, side="right")) - 1
+        if last == edges[-1]:
+            return [(begin, end)]
+        edges.append(min(last, end))
+    parts = list(pairwise(edges))
+    if len(parts) == 2 or (2 < len(parts) <= _MOST_PARTS and n_stored(*parts[0]) >= _NEARLY_ALL * n_stored(begin, end)):
+        return parts
     return [(begin, end)]

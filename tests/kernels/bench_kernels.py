@@ -132,12 +132,13 @@ def test_find_split(benchmark, data):
     node = _node(data)[1]
     missing = np.full(2 * N_FEATURES, -1, np.int32)
     rule = np.array([2.0**-15, 2.0**-15, 1.0, 0.0, 1e-6])
-    lefts = np.empty((2, room_for(N_BINS)))
-    found = benchmark(
-        gains.find_split, node, True, data.bin_offsets, missing, np.arange(N_FEATURES), data.total, rule, lefts,
-        np.empty(N_FEATURES), np.zeros(splits.N_PROPOSED, np.int64), np.zeros(1),
-    )  # fmt: skip
-    assert found == 1
+    lefts, scores, best = np.empty((2, room_for(N_BINS))), np.empty(N_FEATURES), np.zeros(splits.N_PROPOSED, np.int64)
+    of_features = data.bin_offsets, missing, np.arange(N_FEATURES)
+    assert benchmark(
+        lambda: gains.find_split(
+            node, True, *of_features, data.total, rule, lefts, scores, best, np.full(1, -np.inf)
+        )
+    )
 
 
 @pytest.mark.parametrize("share", [1.0, 0.03])

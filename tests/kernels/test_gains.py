@@ -48,8 +48,11 @@ def nodes(draw):
     return rows, values, features, n_bins
 
 
-def find(kernels, rows, values, features, n_bins, rule, lived=None, pairs=True):
-    """find_split on the histogram of the node's living features; its answer in the user's numbers."""
+def find(kernels, rows, values, features, n_bins, rule, lived=None, pairs=True, known=-math.inf):
+    """find_split on the histogram of the node's living features; its answer in the user's numbers.
+
+    known  what the split of another feature gains
+    """
     ids = list(features)
     bin_offsets = np.cumsum([0, *n_bins.values()]).astype(np.int32)
     living = [f for f in ids if (lived is None or f in lived) and naive.lives(rows, values, f, rule.least)]
@@ -69,7 +72,7 @@ def find(kernels, rows, values, features, n_bins, rule, lived=None, pairs=True):
         np.array(bins, np.int32), np.array(sums, np.int64),
     )  # fmt: skip
     default_bins = np.array([-1 if b is None else b for pair in features.values() for b in pair], np.int32)
-    best, best_gain = np.zeros(splits.N_PROPOSED, np.int64), np.zeros(1)
+    best, best_gain = np.zeros(splits.N_PROPOSED, np.int64), np.full(1, known)
     found = kernels.find_split(
         node, pairs, bin_offsets, default_bins, np.array(ids, np.int64),
         np.array([*naive.sums_of(range(len(rows)), values), rule.least, sum(abs(grad) for grad, _ in values)]),
@@ -93,6 +96,20 @@ def test_the_best_of_all_splits(kernels, node, rule, pairs):
     rows, values, features, n_bins = node
     found = find(kernels, rows, values, features, n_bins, rule, pairs=pairs)
     assert found == naive.find_split(rows, values, features, rule)
+
+
+@WAYS
+@settings(max_examples=200, deadline=None)
+@given(nodes(), RULES, st.booleans(), st.sampled_from([-math.inf, 0.5, 1.0, 1.25]))
+def test_the_best_of_all_splits_where_another_is_known(kernels, node, rule, pairs, times):
+    rows, values, features, n_bins = node
+    expected = naive.find_split(rows, values, features, rule)
+    known = times * (rule.min_gain if expected is None else expected[0])
+    found = find(kernels, rows, values, features, n_bins, rule, pairs=pairs, known=known)
+    if expected is None or times <= 1.0:
+        assert found == expected
+    else:
+        assert found is None or found[0] <= expected[0]
 
 
 @WAYS

@@ -77,8 +77,9 @@ def test_build(kernels, block, width, row_bins):
         kernels.build_padded(bins, stride, stride // 2, *others)
 
     for pairs, is_padded, by_rows in (
-        (False, False, kernels.build), (False, False, kernels.build_short), (False, False, kernels.build_scattered),
-        (True, False, kernels.build_pairs), (False, True, build_padded), (True, True, kernels.build_pairs),
+        (False, False, kernels.build), (False, False, kernels.build_short), (False, False, kernels.build_few),
+        (False, False, kernels.build_scattered), (True, False, kernels.build_pairs), (False, True, build_padded),
+        (True, True, kernels.build_pairs),
     ):  # fmt: skip
         if is_padded:
             indptr, bins = padded(block[0], row_bins, stride)

@@ -1,14 +1,18 @@
 """The nodes of a level built in one call, and sums of rows, beside the naive twin, compiled and as plain Python."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from psboost.data.block import tilings_of
-from psboost.kernels import node_builds
+from psboost.kernels import node_builds, open_nodes
+from psboost.kernels.node_histograms import NodeHistogram
 from psboost.kernels.open_nodes import needs_pairs
 from psboost.kernels.row_bins import N_NONE
+from psboost.kernels.slots import read, write
 from tests.naive import histograms as naive
 from tests.plain import both_ways
 
@@ -121,6 +125,121 @@ def test_nodes_of_a_level(kernels, seed, n_rows, width, first, row_bins, form):
             assert {b + first_bin: sums for b, *sums in zip(bins, grads, hesses, strict=True)} == {
                 b: list(sums) for b, sums in expected.items()
             }
+
+
+class Shared:
+    """Parents, which have some of a block's rows and features, and are shared out to two children each."""
+
+    def __init__(self, rows, values, block, of_parents, living, width):
+        self.rows, self.values, self.block, self.of_parents, self.living = rows, values, block, of_parents, living
+        n_parents, n_bins = len(of_parents), int(block.bin_offsets[-1])
+        kinds = np.int32, np.int32, np.int32, np.int64
+        self.room = NodeHistogram(*(np.zeros(9 * n_parents * (n_bins + 9), kind) for kind in kinds))
+        self.used, self.width = np.zeros(3, np.int64), width
+        self.parents = np.zeros((n_parents, open_nodes.N_FIELDS), np.int64)
+        for parent, own, features in zip(self.parents, of_parents, living, strict=True):
+            self._keep(parent, *self.expected(own, features), own)
+
+    def expected(self, own, features):
+        """features, and {bin: (grad, hess)}, of what these rows hold of such features"""
+        of_bins, held = naive.build(self.rows, own, self.values), {}
+        for f in features:
+            held |= {b: of_bins[b] for b in range(*self.block.bin_offsets[f : f + 2].tolist()) if b in of_bins}
+        return [f for f in features if any(self._feature(b) == f for b in held)], held
+
+    def _feature(self, b):
+        return int(np.searchsorted(self.block.bin_offsets, b, side="right")) - 1
+
+    def _keep(self, parent, features, held, own):
+        grad, hess = naive.sums(own, self.values)
+        size = sum(abs(self.values[row][0]) for row in own)
+        pairs, (at_feature, at, slot) = needs_pairs(size, hess), self.used.tolist()
+        n_features, n_bins = len(features), len(held)
+        parent[:] = at_feature, at, slot, n_features, n_bins, pairs, grad, hess, size
+        counts = [sum(self._feature(b) == f for b in held) for f in features]
+        self.room.features[at_feature : at_feature + n_features] = features
+        self.room.starts[at_feature : at_feature + n_features + 1] = np.cumsum([0, *counts])
+        self.room.bins[at : at + n_bins] = list(held)
+        for k, sums in enumerate(held.values()):
+            write(*sums, pairs, k, self.room.sums[slot:])
+        self.used += n_features + 1, n_bins, n_bins << pairs
+
+    def share_out(self, kernels, children, built_left, tilings, n_chunks):
+        """The rows of each node, its parent, and its histogram, as `expected` has it."""
+        own = np.concatenate(children).astype(np.int32)
+        ends, block, n_rows = np.cumsum([0, *map(len, children)]), self.block, len(self.rows)
+        spans, sums = np.stack([ends[:-1], ends[1:]], axis=1), np.zeros((len(children), node_builds.N_SUMS), np.int64)
+        listed, spare = np.zeros(len(own), self.width), np.zeros(n_rows, self.width)
+        kernels.list_gradients(own, spans, block.packed, listed, sums)
+        edges = [
+            begin + np.searchsorted(child, np.arange(n_chunks + 1) * n_rows // n_chunks)
+            for begin, child in zip(ends[:-1], children, strict=True)
+        ]
+        of_chunks = np.array([[at for edge in pairwise(of_node.tolist()) for at in edge] for of_node in edges])
+        acc = np.zeros(2 * (int(block.bin_offsets[-1]) + N_NONE), np.int64)
+        nodes = np.zeros((2 * len(children), open_nodes.N_FIELDS), np.int64)
+        done = kernels.share_nodes(
+            block.indptr, block.bins, block.stride, block.posting_offsets, block.posting_rows, tilings, block.bin_offsets,
+            own, of_chunks, sums, listed, spare, acc, self.room, self.used, self.parents, built_left, 0, 1, nodes,
+        )  # fmt: skip
+        assert done == len(children) and not acc.any() and not spare.any()
+        for k, (child, left) in enumerate(zip(children, built_left.tolist(), strict=True)):
+            rest = [row for row in self.of_parents[k] if row not in set(child)]
+            for node, of_node in zip(nodes[2 * k : 2 * k + 2], (child, rest) if left else (rest, child), strict=True):
+                yield of_node, k, self._held(node)
+
+    def _held(self, node):
+        held = open_nodes.histogram_of(self.room, node)
+        sums = [tuple(map(int, read(held.sums, bool(node[open_nodes.PAIRS]), k))) for k in range(len(held.bins))]
+        assert [self._feature(b) for b in held.bins.tolist()] == np.repeat(held.features, np.diff(held.starts)).tolist()
+        return held.features.tolist(), dict(zip(held.bins.tolist(), sums, strict=True))
+
+
+def shared(rng, n_rows, density, living, width, row_bins=(np.int64, np.int32), stride=0):
+    """Two parents, of such living features, of a block whose features are in such a share of the rows."""
+    n_features = len(density)
+    bin_offsets = np.cumsum([0, *rng.choice([1, 1, 3, 70], n_features)]).astype(np.int32)
+    rows = [
+        [int(rng.integers(bin_offsets[f], bin_offsets[f + 1])) for f in range(n_features) if rng.random() < density[f]]
+        for _ in range(n_rows)
+    ]
+    most = 2**13 if width == np.int32 else 2**30
+    values = [(int(rng.integers(-most, most)), int(rng.integers(1, most))) for _ in rows]
+    of_rows = rng.integers(0, 2, n_rows)
+    of_parents = [np.flatnonzero(of_rows == k).tolist() for k in range(2)]
+    block = as_block(rows, values, bin_offsets, width, row_bins, stride)
+    return Shared(rows, values, block, of_parents, living, width)
+
+
+@WAYS
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(0, 2**32), st.sampled_from([1, 7, 60, 200]), st.sampled_from([np.int32, np.int64]),
+    st.sampled_from([(np.int64, np.int32), (np.int32, np.uint16)]), st.sampled_from([(6, 0), (6, 8), (30, 0)]),
+    st.sampled_from([0.0, 0.1, 0.5, 1.0]), st.sampled_from([1, 3]),
+)  # fmt: skip
+def test_parents_are_shared_out_to_children(kernels, seed, n_rows, width, row_bins, form, share, n_chunks):
+    rng, (n_features, stride) = np.random.default_rng(seed), form
+    living = [np.flatnonzero(rng.random(n_features) < rng.choice([0.1, 0.7, 1.0])).tolist() for _ in range(2)]
+    parents = shared(rng, n_rows, rng.choice([0.6, 0.02], n_features), living, width, row_bins, stride)
+    children = [[row for row in own if rng.random() < share] for own in parents.of_parents]
+    block, built_left = parents.block, rng.integers(0, 2, 2).astype(np.uint8)
+    tilings = tilings_of(block.posting_offsets, block.posting_rows, n_rows, True, [(2, 3), (4, 1)])
+    for own, k, held in parents.share_out(kernels, children, built_left, tilings, n_chunks):
+        assert held == parents.expected(own, parents.living[k])
+
+
+@WAYS
+@pytest.mark.parametrize("n_chunks", [1, 3])
+def test_rows_of_rare_bins_are_looked_for(kernels, n_chunks):
+    """Not those of the child are gone through: none of these is where it should be."""
+    rng = np.random.default_rng(5)
+    parents = shared(rng, 900, [0.005] * 4 + [0.6] * 6, [[0, 1, 2, 3]] * 2, np.int32)
+    parents.block.bins[:] = 0
+    tilings = tilings_of(parents.block.posting_offsets, parents.block.posting_rows, 900, True)
+    children = [own[::2] for own in parents.of_parents]
+    for own, k, held in parents.share_out(kernels, children, np.ones(2, np.uint8), tilings, n_chunks):
+        assert held[0] and held == parents.expected(own, parents.living[k])
 
 
 def test_wide_sums_need_pairs():

@@ -651,7 +651,23 @@ def describe(features=(), counts=(), n_rows=2, labels=(0.0, 1.0), **how):
 def test_features_are_cut_in_two_where_that_makes_their_rows_narrow(begin, bins, parts, monkeypatch):
     monkeypatch.setattr(block_worker, "NARROW_BINS", 4)
     offsets, edges = np.cumsum([0, *[7] * begin, *bins]).astype(np.int32), np.cumsum([begin, *parts]).tolist()
-    assert block_worker._narrow_parts(begin, begin + len(bins), offsets) == list(pairwise(edges))
+    parts = block_worker._narrow_parts(begin, begin + len(bins), offsets, n_stored=lambda first, last: last - first)
+    assert parts == list(pairwise(edges))
+
+
+@pytest.mark.parametrize(
+    ("bins", "stored", "edges"),
+    [
+        ([3, 1, 1, 3, 2], [13, 8, 1, 1, 1], [2, 4, 5]), ([3, 1, 1, 3, 2], [13, 7, 1, 1, 1], [5]),
+        ([4] * 16, [105, *[1] * 15], [*range(1, 17)]), ([4] * 17, [999, *[1] * 16], [17]),
+        ([2, 2, 1, 7, 1], [99, 99, 1, 1, 1], [5]),
+    ],
+)  # fmt: skip
+def test_features_are_cut_in_more_where_nearly_all_values_are_in_the_first(bins, stored, edges, monkeypatch):
+    monkeypatch.setattr(block_worker, "NARROW_BINS", 4)
+    offsets = np.cumsum([0, *bins]).astype(np.int32)
+    parts = block_worker._narrow_parts(0, len(bins), offsets, n_stored=lambda begin, end: sum(stored[begin:end]))
+    assert parts == list(pairwise([0, *edges]))
 
 
 @pytest.mark.parametrize(
