@@ -3,7 +3,7 @@
     threads            0                     1
     gradients          pieces of the rows    in turns
                        --------------- meet ---------------
-    build, search      parts 0, 2 ...        parts 1, 3 ...       each a range of features
+    build, search      parts 0, 2 ...        parts 1, 3 ...       each a range of features, one after the other
                        --------------- meet ---------------
     choose             the splits
                        --------------- meet ---------------
@@ -236,24 +236,17 @@ def _grow(
     while not is_short:
         spans, sums = np.empty((n, 2 * n_chunks), np.int64), np.empty((n, N_SUMS), np.int64)
         _join_chunks(chunks, n_chunks, of_chunks, spans, sums)
+        searching = int64(0)  # nanoseconds
         for u in range(thread, n_parts, n_threads):
             part = read_part(parts, u, like)
             if level == 0:
                 _build_root(part, all_rows, root_sums[0], pairs, packed, least)
-                continue
-            part.done[0] = share_out(part.block, rows, spans, sums, listed, part, least)
-            if part.done[0] != n:
-                state[IS_SHORT] = 1
-        if not meet(state, n_threads):
-            return False
-        is_short = state[IS_SHORT] != 0
-        if is_short:
-            break
-        if is_first:
-            times[2 + len(STAGES) * level] = clock()
-            state[N_ROWS_BUILT] += len(all_rows) if level == 0 else _n_rows_of(spans)
-        for u in range(thread, n_parts, n_threads):
-            part = read_part(parts, u, like)
+            else:
+                part.done[0] = share_out(part.block, rows, spans, sums, listed, part, least)
+                if part.done[0] != n:
+                    state[IS_SHORT] = 1
+                    continue
+            searching -= clock()
             if u == thread:
                 fill(part.gains[:n_open], -np.inf)
             else:  # by the thread's first part, of its most popular features
@@ -262,10 +255,16 @@ def _grow(
                 part.memory, part.nodes[:n_open], part.block.bin_offsets, part.default_bins, part.ids, part.shards,
                 part.locals, least, rule, part.lefts, part.scores, part.proposals[:n_open], part.gains[:n_open],
             )  # fmt: skip
+            searching += clock()
         if not meet(state, n_threads):
             return False
+        is_short = state[IS_SHORT] != 0
+        if is_short:
+            break
         if is_first:
             times[3 + len(STAGES) * level] = clock()
+            times[2 + len(STAGES) * level] = times[3 + len(STAGES) * level] - searching
+            state[N_ROWS_BUILT] += len(all_rows) if level == 0 else _n_rows_of(spans)
             state[N_LAST_SPLIT] = _choose(parts, n_parts, like, first_node, n_open, grown, n_searched, n_chosen)
             times[4 + len(STAGES) * level] = clock()
         if not meet(state, n_threads):
