@@ -245,7 +245,7 @@ def _grow(
                 part.done[0] = share_out(part.block, rows, spans, sums, listed, part, least)
                 if part.done[0] != n:
                     state[IS_SHORT] = 1
-                    continue
+                    continue  # once there is room, all parts are searched anew
             searching -= clock()
             if u == thread:
                 fill(part.gains[:n_open], -np.inf)
