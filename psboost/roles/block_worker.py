@@ -211,8 +211,7 @@ def _moved_ranges(ranges: list[tuple[int, int]], bin_offsets: np.ndarray) -> lis
     none if that cannot be."""
     edges, innermost = [ranges[0][0], *[end for _, end in ranges]], range(1, len(ranges))
     for i in innermost:
-        furthest = np.searchsorted(bin_offsets, bin_offsets[edges[i - 1]] + NARROW_BINS, side="right") - 1
-        edges[i] = min(edges[i], int(furthest))
+        edges[i] = min(edges[i], _end_of_narrow(edges[i - 1], bin_offsets))
     for i in reversed(innermost):
         edges[i] = max(edges[i], int(np.searchsorted(bin_offsets, bin_offsets[edges[i + 1]] - NARROW_BINS)))
     are_narrow = np.all(np.diff(bin_offsets[edges]) <= NARROW_BINS)
@@ -231,11 +230,16 @@ def _narrow_parts(
     """
     edges = [begin]
     while edges[-1] < end:
-        last = int(np.searchsorted(bin_offsets, bin_offsets[edges[-1]] + NARROW_BINS, side="right")) - 1
-        if last == edges[-1]:
+        furthest = min(end, _end_of_narrow(edges[-1], bin_offsets))
+        if furthest == edges[-1]:
             return [(begin, end)]
-        edges.append(min(last, end))
+        edges.append(furthest)
     parts = list(pairwise(edges))
     if len(parts) == 2 or (2 < len(parts) <= _MOST_PARTS and n_stored(*parts[0]) >= _NEARLY_ALL * n_stored(begin, end)):
         return parts
     return [(begin, end)]
+
+
+def _end_of_narrow(begin: int, bin_offsets: np.ndarray) -> int:
+    """Rows of bins of the features from `begin` up to this one are narrow, and of one more are not."""
+    return int(np.searchsorted(bin_offsets, bin_offsets[begin] + NARROW_BINS, side="right")) - 1
