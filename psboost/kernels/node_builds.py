@@ -322,9 +322,9 @@ def share_nodes(
     indptr, row_bins, stride, posting_offsets, posting_rows, tilings, bin_offsets, rows, spans, sums, packed, values, acc,
     memory, used, parents, built_left, k, least, nodes,
 ):  # fmt: skip
-    """Builds the child of split k that is to be built, and those of all that follow, as build_nodes does or by the rows of its
-    parent's bins, if they are few, and shares their parents' histograms out (kernels.open_nodes.add_sums); returns the split to
-    go on with, or MISFIT."""
+    """Builds the child of split k that is to be built, and those of all that follow, as build_nodes does or by the rows of
+    its parent's bins, if they are few, and shares their parents' histograms out (kernels.open_nodes.add_sums); returns the
+    split to go on with, or MISFIT."""
     n_rows, n_stored, n_bins = max(1, len(indptr) - 1), len(posting_rows), int64(bin_offsets[-1])
     for i in range(k, len(spans)):
         pairs = needs_pairs(sums[i, SUM_SIZE], sums[i, SUM_HESS])
