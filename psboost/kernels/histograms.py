@@ -26,7 +26,7 @@ _PLACE_AHEAD, _BINS_AHEAD = uint64(32), uint64(16)
 _ROW_PLACE_AHEAD, _ROW_FAR_AHEAD, _ROW_AHEAD = uint64(64), uint64(32), uint64(8)
 _PADDED_FAR_AHEAD, _PADDED_AHEAD = uint64(96), uint64(16)
 _FOLLOWING_AHEAD = uint64(192)  # of padded rows that follow each other: processors bring these nearer by themselves
-_BINS_PER_LINE = uint64(16)  # in a cache line: int32, and twice as many uint16
+_LINE = 64  # bytes of a cache line
 _FEW = 3  # bins of a row, on average, which mostly lie in one cache line
 _SHORT = 128  # bytes of a row's bins, on average: they lie in three cache lines at most
 # In longer accumulators, the slots of a row's last bins, which are rare ones, are asked for so many rows ahead: of so many
@@ -45,7 +45,7 @@ _0, _1, _2, _3, _4, _6, _8, _63 = (uint64(k) for k in (0, 1, 2, 3, 4, 6, 8, 63))
 
 @inline
 def _build(indptr, bins, rows, packed, all_slots, acc):
-    n_rows, is_far, per_line = uint64(len(rows)), len(acc) > CACHED_SLOTS, uint64(64 // bins.itemsize)
+    n_rows, is_far, per_line = uint64(len(rows)), len(acc) > CACHED_SLOTS, uint64(_LINE // bins.itemsize)
     for i in range(n_rows):
         if i + _ROW_PLACE_AHEAD < n_rows:
             prefetch(indptr, uint64(rows[i + _ROW_PLACE_AHEAD]))
@@ -188,7 +188,7 @@ def build_padded(bins, stride, n_held, rows, packed, acc):
     """
     n_rows, step, is_far = uint64(len(rows)), uint64(stride), len(acc) > CACHED_SLOTS
     if not is_far and n_rows > _0 and uint64(rows[n_rows - _1] - rows[_0]) == n_rows - _1:
-        first, in_order, per_line = step * uint64(rows[_0]), n_rows & ~_3, uint64(64 // bins.itemsize)
+        first, in_order, per_line = step * uint64(rows[_0]), n_rows & ~_3, uint64(_LINE // bins.itemsize)
         for i in range(_0, in_order, _4):
             prefetch(packed, i + _FOLLOWING_AHEAD)
             for k in range(_0, _4 * step, per_line):
@@ -218,13 +218,13 @@ def build_padded(bins, stride, n_held, rows, packed, acc):
 @kernel_for(ROWS, WIDTHS, signature=lambda indptr, bins, width: void(IN[indptr], IN[bins], IN[int32], IN[width], OUT[int64]))
 def build_pairs(indptr, bins, rows, packed, acc):
     """`build` into pairs, for sums that one slot does not hold."""
-    n_rows, n_bins = uint64(len(rows)), uint64((len(acc) >> 1) - N_NONE)
+    n_rows, n_bins, per_line = uint64(len(rows)), uint64((len(acc) >> 1) - N_NONE), uint64(_LINE // bins.itemsize)
     for i in range(n_rows):
         if i + _PLACE_AHEAD < n_rows:
             prefetch(indptr, uint64(rows[i + _PLACE_AHEAD]))
         if i + _BINS_AHEAD < n_rows:
             row = uint64(rows[i + _BINS_AHEAD])
-            for k in range(uint64(indptr[row]), uint64(indptr[row + _1]), _BINS_PER_LINE):
+            for k in range(uint64(indptr[row]), uint64(indptr[row + _1]), per_line):
                 prefetch(bins, k)
         row = uint64(rows[i])
         grad, hess = grad_and_hess(packed, i)

@@ -184,7 +184,7 @@ class Shared:
         )  # fmt: skip
         assert done == len(children) and not acc.any() and not spare.any()
         for k, (child, left) in enumerate(zip(children, built_left.tolist(), strict=True)):
-            rest = [row for row in self.of_parents[k] if row not in set(child)]
+            rest = sorted(set(self.of_parents[k]) - set(child))
             for node, of_node in zip(nodes[2 * k : 2 * k + 2], (child, rest) if left else (rest, child), strict=True):
                 yield of_node, k, self._held(node)
 
