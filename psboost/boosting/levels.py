@@ -17,6 +17,7 @@ from psboost.data.block import Block, SparseBlock
 from psboost.errors import ProtocolError
 from psboost.kernels import levels as kernels
 from psboost.kernels import parts as part_kernels
+from psboost.kernels import rare as rare_kernels
 from psboost.kernels.arrivals import GIVEN_UP
 from psboost.kernels.gains import N_CONSTANTS
 from psboost.kernels.gradients import SUMS_OF_NODE
@@ -25,6 +26,10 @@ from psboost.kernels.node_builds import N_SUMS
 from psboost.kernels.open_nodes import MISFIT, N_FIELDS
 from psboost.kernels.splits import N_PROPOSED, N_SPLIT
 
+# Where histograms of rare features take more time than to look at these: if they hold so many values a row, or more, until a
+# tree in which more than 1 of so many is looked at closer.
+LEAST_OF_A_ROW, SELDOM = 2, 16
+_NOT_RARE = np.empty(0, np.int64)
 Span = tuple[str, float, float]  # a stage, and when it began and was over, by time.perf_counter
 _LABELS = [(kernels.FIRST_STAGE, *(n * kernels.STAGES), kernels.LAST_STAGE) for n in range(MOST_DEPTH + 1)]  # by levels
 
@@ -46,7 +51,10 @@ class Levels:
         bits: np.ndarray, shard: int, rule: SplitRule, max_depth: int, n_threads: int,
     ):  # fmt: skip
         """row_offset: as RowGradients.round takes it; bits: a bitvector of all rows, to work in. It is to be closed."""
-        self._parts, self._gradients, self._rule = parts, gradients, rule
+        ends = _ends_of_rare(parts)
+        order = sorted(range(len(parts)), key=lambda k: len(ends[k]))  # rare features come last
+        self._parts, self._ends = [parts[k] for k in order], [ends[k] for k in order]
+        self._n_built, self._gradients, self._rule = sum(len(of) == 0 for of in ends), gradients, rule
         of_chunks, most, n_nodes = partition.held, kernels.MOST_OPEN, MOST_NODES
         n_threads = min(n_threads, max(len(parts), len(of_chunks)))
         self._held: list[tuple] = []  # what kernels find by address is not to go away
@@ -81,7 +89,7 @@ class Levels:
             n_threads, *_known_by(parts[0].block), self._kept, len(parts), chunks, len(of_chunks), state, self._times,
             *gradients.held, self._due_values, self._steps_in_units, self._key, row_offset, self._constants,
             partition.all_rows, self._sums, leaf_sums, gradients.packed, *partition.lists, bits, partition.node_of_row,
-            self._grown, shard, max_depth,
+            np.empty(most, np.int64), self._grown, shard, max_depth,
         )  # fmt: skip
         self._crew = Crew(
             n_threads,
@@ -103,6 +111,7 @@ class Levels:
         """
         state, grown, begin = self._state, self._grown, time.perf_counter()
         state[kernels.N_DUE :] = 0
+        state[kernels.N_BUILT] = self._n_built
         state[kernels.N_OPEN] = state[kernels.N_NODES] = 1
         state[kernels.N_DUE], self._key[0] = self._gradients.take_due(self._due_values), key
         if steps != self._steps:
@@ -112,6 +121,9 @@ class Levels:
             self._make_room()
             state[kernels.IS_SHORT] = 0
             self._crew.call()
+        n_rare = sum(part.block.n_features for part in self._parts[self._n_built :])
+        if state[kernels.N_CLOSER] > n_rare // SELDOM:
+            self._n_built = len(self._parts)
         n_searched, n_leaves = state[kernels.N_SEARCHED], state[kernels.N_NODES] - state[kernels.N_CHOSEN]
         best = Proposals(grown.gains[:n_searched].copy(), grown.proposals[:n_searched].copy())
         return best, grown.leaves[:n_leaves].copy(), grown.leaf_sums[:n_leaves].copy(), self._spans(begin)
@@ -135,7 +147,8 @@ class Levels:
     def _make_room(self) -> None:
         """For the root or the children that a part had none for."""
         n_children = self._state[kernels.N_LAST_SPLIT]
-        for k, (part, (_, parents, *_, done)) in enumerate(zip(self._parts, self._to_work_in, strict=True)):
+        of_parts = list(zip(self._parts, self._to_work_in, strict=True))[: self._n_built]
+        for k, (part, (_, parents, *_, done)) in enumerate(of_parts):
             if self._state[kernels.LEVEL] == 0:
                 part.finder.make_room_for_root(self._sums[:, : len(Total._fields)].sum(axis=0))
             elif done[0] == MISFIT:
@@ -153,7 +166,7 @@ class Levels:
         self._memories[k] = finder.memory
         *of_block, acc = part.builder.held(self._gradients.packed.dtype)
         keep = part_kernels.keep_sparse_part if isinstance(block, SparseBlock) else part_kernels.keep_dense_part
-        keep(*of_block, *block.held, part.begin, acc, *finder.held, *self._to_work_in[k], k, self._kept)
+        keep(*of_block, *block.held, part.begin, acc, *finder.held, *self._to_work_in[k], self._ends[k], k, self._kept)
 
     def _spans(self, begin: float) -> list[Span]:
         """The stages of the tree, which began at that time."""
@@ -166,3 +179,17 @@ class Levels:
 def _known_by(block: Block) -> tuple[np.ndarray, np.ndarray]:
     """Two arrays by whose types kernels know of which kind a block is."""
     return (block.indptr, block.bins) if isinstance(block, SparseBlock) else (block.cells, block.cells)
+
+
+def _ends_of_rare(parts: Sequence[GrowingPart]) -> list[np.ndarray]:
+    """Of each part but the first, what kernels.rare takes of it, if all its features are rare; else nothing, and of none of
+    them if they hold few values."""
+    ends, n_stored = [_NOT_RARE], 0
+    for part in parts[1:]:
+        ends.append(_NOT_RARE)
+        if isinstance(part.block, SparseBlock):
+            n_rows = np.diff(part.block.posting_offsets[part.block.bin_offsets])
+            if n_rows.max(initial=0) <= rare_kernels.MOST_ROWS:
+                ends[-1] = np.array([1 + np.flatnonzero(n_rows >= k).max(initial=-1) for k in range(rare_kernels.NEVER + 1)])
+                n_stored += int(n_rows.sum())
+    return ends if n_stored >= LEAST_OF_A_ROW * parts[0].block.n_rows else [_NOT_RARE] * len(parts)

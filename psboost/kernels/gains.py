@@ -112,6 +112,17 @@ def _consider(grad, hess, feature, bin_, default_left, parent_score, ids, node_s
 
 
 @inline
+def _in_steps(rule):
+    """reg_alpha and reg_lambda in whole steps, and what a score is in these; a little less, for SURELY_LESS.
+
+    In whole steps nothing has to be scaled for each candidate. Steps are powers of two, or what is rounded is far less than
+    SURELY_LESS allows for.
+    """
+    score_step = SURELY_LESS / rule[GRAD_STEP] / rule[GRAD_STEP] * rule[HESS_STEP]
+    return rule[REG_ALPHA] / rule[GRAD_STEP], rule[REG_LAMBDA] / rule[HESS_STEP], score_step
+
+
+@inline
 def _next_bin(node, k, end, zero_bin, zeros_due):
     """The bin of entry k, or that of zeros if they are due and come before it."""
     bin_ = int64(node.bins[k]) if k < end else zero_bin
@@ -256,10 +267,7 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, lef
     fill(best, 0)
     best[FEATURE] = -1
     known, best_gain[0] = best_gain[0], rule[MIN_GAIN]
-    # In whole steps nothing has to be scaled for each candidate. Steps are powers of two, or what is rounded is far less
-    # than SURELY_LESS allows for.
-    alpha, reg_lambda = rule[REG_ALPHA] / rule[GRAD_STEP], rule[REG_LAMBDA] / rule[HESS_STEP]
-    score_step = SURELY_LESS / rule[GRAD_STEP] / rule[GRAD_STEP] * rule[HESS_STEP]
+    alpha, reg_lambda, score_step = _in_steps(rule)
     n_features, words = len(node.features), lefts[0].view(np.int64)
     # The most that each feature's children can score; of one bin, which takes a sixth of the time below, it is not asked,
     # nor of one that most rows store: it would be more than any do.
@@ -320,6 +328,21 @@ def find_split(node, pairs, bin_offsets, default_bins, ids, node_sums, rule, lef
     return best[FEATURE] >= 0
 
 
+@inline
+def _settle(default_bins, shards, locals_, node_sums, rule, best, gain):
+    """Writes the rest of a proposal (OUT) whose LOCAL is the feature's number here; of none, and of one that gains less than
+    gamma, that there is none."""
+    if best[FEATURE] >= 0 and gain[0] >= rule[GAMMA]:
+        feature = uint64(best[LOCAL])
+        zero_bin = int64(default_bins[uint64(2) * feature])
+        best[SHARD], best[LOCAL] = shards[feature], locals_[feature]
+        best[UNSTORED_LEFT] = best[DEFAULT_LEFT] if zero_bin < 0 else int64(zero_bin <= best[BIN])
+    else:
+        fill(best, 0)
+        best[FEATURE], gain[0] = -1, -np.inf
+    best[NODE_GRAD], best[NODE_HESS] = node_sums[0], node_sums[1]
+
+
 @kernel(
     void(
         NODE_HISTOGRAM, OUT2[int64], IN[int32], IN[int32], IN[int64], IN[int32], IN[int32], int64, IN[float64],
@@ -339,16 +362,30 @@ def find_splits(
     for i in range(len(nodes)):
         node_sums[0], node_sums[1], node_sums[3] = nodes[i, GRAD], nodes[i, HESS], nodes[i, SIZE]
         best = proposals[i]
-        found = find_split(
+        find_split(
             histogram_of(memory, nodes[i]), nodes[i, PAIRS] != 0, bin_offsets, default_bins, ids, node_sums, rule, lefts,
             scores, best, gains[i : i + 1],
         )  # fmt: skip
-        if found and gains[i] >= rule[GAMMA]:
-            feature = uint64(best[LOCAL])
-            zero_bin = int64(default_bins[uint64(2) * feature])
-            best[SHARD], best[LOCAL] = shards[feature], locals_[feature]
-            best[UNSTORED_LEFT] = best[DEFAULT_LEFT] if zero_bin < 0 else int64(zero_bin <= best[BIN])
-        else:
-            fill(best, 0)
-            best[FEATURE], gains[i] = -1, -np.inf
-        best[NODE_GRAD], best[NODE_HESS] = node_sums[0], node_sums[1]
+        _settle(default_bins, shards, locals_, node_sums, rule, best, gains[i : i + 1])
+
+
+@kernel(
+    void(
+        NODE_HISTOGRAM, IN[int32], IN[int32], IN[int64], IN[int32], IN[int32], IN[int64], IN[float64], OUT[int64],
+        OUT[float64],
+    )
+)  # fmt: skip
+def improve_split(node, bin_offsets, default_bins, ids, shards, locals_, node_sums, rule, best, best_gain):
+    """Puts the best split by the only feature of a node's histogram, with sums in pairs, in the place of `best`, a proposal,
+    if it is better  # OUT
+
+    best_gain  what `best` gains, -inf if it is none  # OUT; all others as find_split and find_splits take them
+    """
+    before = best[FEATURE]
+    best_gain[0] = max(best_gain[0], rule[MIN_GAIN])
+    parent_score = _score(float64(node_sums[0]), float64(node_sums[1]), rule)
+    _choose(
+        node, True, 0, bin_offsets, default_bins, parent_score, ids, node_sums, _in_steps(rule), rule, best, best_gain
+    )
+    if best[FEATURE] != before or before < 0:
+        _settle(default_bins, shards, locals_, node_sums, rule, best, best_gain)

@@ -5,6 +5,10 @@
                        --------------- meet ---------------
     build, search      parts 0, 2 ...        parts 1, 3 ...       each a range of features, one after the other
                        --------------- meet ---------------
+    number             chunks of the rows    by node, and         only where splits by rare features may be better
+                       --------------- meet ---------------       (kernels.rare)
+    look               at parts of these     one after the other
+                       --------------- meet ---------------
     choose             the splits
                        --------------- meet ---------------
     route              chunks 0, 2 ...       chunks 1, 3 ...      each a range of rows
@@ -41,27 +45,46 @@ from psboost.kernels.fills import copy, copy_rows, fill
 from psboost.kernels.gains import find_splits
 from psboost.kernels.gradients import LOSSES, SUMS_OF_NODE
 from psboost.kernels.histograms import span_size
-from psboost.kernels.members import MOST_DEPTH, hold_all, number_children, number_leaves, split_rows
-from psboost.kernels.node_builds import N_SUMS, SUM_HESS, SUM_SIZE, add_nodes, list_gradients
+from psboost.kernels.members import (
+    MOST_DEPTH,
+    hold_all,
+    mark_rows,
+    number_children,
+    number_leaves,
+    number_rows,
+    split_rows,
+)
+from psboost.kernels.node_builds import (
+    MOST_GRAD,
+    MOST_HESS,
+    N_SUMS,
+    SUM_HESS,
+    SUM_SIZE,
+    add_nodes,
+    list_gradients,
+)
 from psboost.kernels.node_histograms import take
 from psboost.kernels.open_nodes import N_FIELDS, make_root, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS
-from psboost.kernels.parts import KINDS, add_up_root, clear_bits, read_chunk, read_part, share_out
+from psboost.kernels.parts import KINDS, add_up_root, clear_bits, look, read_chunk, read_part, share_out
 from psboost.kernels.posts import come, stay
+from psboost.kernels.rare import NEVER, plan
 from psboost.kernels.row_bins import N_NONE
 from psboost.kernels.row_gradients import round_by_pieces, sum_by_pieces
 from psboost.kernels.splits import BUILD_LEFT, NODE, choose, keep_better
 
 MOST_OPEN = 1 << MOST_DEPTH - 1  # nodes that are searched at one level
 
-# state (int64): the meeting; whether steps are exact, the least hess of a child; and of each tree anew: how many values are
+# state (int64): the meeting; whether steps are exact, the least hess of a child, of how many parts histograms are built, the
+# others being of rare features, which come last; and of each tree anew: how many values are
 # due (row_gradients); how many pieces of the rows were taken for gradients and for leaves; which level comes next, its first
 # node and how many it has; how many nodes there are, were searched and were split, and how many of these one level above;
-# whether there are gradients; whether a part is short of memory; how many rows the nodes have that were built
+# whether there are gradients; whether a part is short of memory; how many rows the nodes have that were built; how many rows
+# a rare feature needs in some node; whether rows are numbered by node; how often rare features were looked at closer
 (
-    IS_EXACT, LEAST_HESS, N_DUE, FOR_GRADIENTS, FOR_LEAVES, LEVEL, FIRST_NODE, N_OPEN, N_NODES, N_SEARCHED, N_CHOSEN,
-    N_LAST_SPLIT, IS_ROUNDED, IS_SHORT, N_ROWS_BUILT, N_STATE,
-) = range(N_MEETING, N_MEETING + 16)  # fmt: skip
+    IS_EXACT, LEAST_HESS, N_BUILT, N_DUE, FOR_GRADIENTS, FOR_LEAVES, LEVEL, FIRST_NODE, N_OPEN, N_NODES, N_SEARCHED,
+    N_CHOSEN, N_LAST_SPLIT, IS_ROUNDED, IS_SHORT, N_ROWS_BUILT, N_ROWS_NEEDED, IS_NUMBERED, N_CLOSER, N_STATE,
+) = range(N_MEETING, N_MEETING + 20)  # fmt: skip
 GRAD_STEP, HESS_STEP, LEAF_GRAD_STEP, LEAF_HESS_STEP, N_STEPS = range(5)  # steps (float64)
 FIRST_STAGE, LAST_STAGE = "gradients", "update"  # of a tree
 STAGES = "build", "search", "choose", "route"  # of a level, in this order
@@ -150,18 +173,57 @@ def _n_rows_of(spans):
 
 
 @inline
-def _choose(parts, n_parts, like, first_node, n_open, grown, n_searched, n_chosen):
-    """Writes down the best split of each open node and, of these, the ones to make; returns how many these are."""
-    best, gains = grown.proposals[n_searched : n_searched + n_open], grown.gains[n_searched : n_searched + n_open]
+def _keep_best(parts, n_parts, like, best, gains):
+    """Writes down the best split of each open node that any of these parts proposes  # OUT: best, gains"""
     for u in range(n_parts):
         part = read_part(parts, u, like)
         if u > 0:
-            keep_better(part.proposals[:n_open], part.gains[:n_open], best, gains)
+            keep_better(part.proposals[: len(gains)], part.gains[: len(gains)], best, gains)
             continue
-        copy(part.gains, 0, n_open, gains, 0)
+        copy(part.gains, 0, len(gains), gains, 0)
         copy_rows(part.proposals, best)
-    features, split_gains, child_sums = np.empty(n_open, np.int64), np.empty(n_open), np.empty((n_open, 4), np.int64)
-    return choose(gains, best, first_node, grown.splits[n_chosen:], features, split_gains, child_sums)
+
+
+@inline
+def _number(chunk, n_nodes, first_node, needed, is_numbered, node_of_row):
+    """Numbers the rows of a chunk by node: at first all, then those of nodes that are looked at. All others keep a number
+    that no open node has."""
+    if not is_numbered:
+        number_leaves(n_nodes, chunk.first_word, chunk.end_word, chunk.words, chunk.rows, chunk.held, node_of_row)
+        return
+    for i in range(len(needed)):
+        if needed[i] < NEVER:
+            number_rows(
+                first_node + i, chunk.first_word, chunk.end_word, chunk.words, chunk.rows, chunk.held, node_of_row
+            )
+
+
+@inline
+def _look(
+    thread, n_threads, parts, n_built, n_parts, like, chunks, n_chunks, of_chunks, fewest, best, gains, first_node, needed,
+    n_train, n_words, node_of_row, packed, least, rule,
+):  # fmt: skip
+    """Has a thread's parts of rare features propose splits that are better than the best ones so far, if there are any."""
+    marks, n_marked = np.zeros(n_words, np.uint64), int64(0)
+    for u in range(n_built + thread, n_parts, n_threads):
+        part = read_part(parts, u, like)
+        part.done[0] = 0
+        copy(gains, 0, len(gains), part.gains, 0)
+        copy_rows(best, part.proposals[: len(gains)])
+    for n_rows in range(fewest, NEVER):
+        for i in range(len(needed)):
+            for c in range(n_chunks if needed[i] == n_rows else 0):
+                chunk = read_chunk(chunks, c, of_chunks)
+                n_marked += mark_rows(
+                    first_node + i, chunk.first_word, chunk.end_word, chunk.words, chunk.rows, chunk.held, marks
+                )
+        are_few = n_rows * n_marked < (fewest - 1) * len(node_of_row)
+        for u in range(n_built + thread, n_parts, n_threads):
+            part = read_part(parts, u, like)
+            part.done[0] += look(
+                part.block, part, n_rows, fewest, marks, are_few, node_of_row, first_node, needed, n_train, packed, least,
+                rule,
+            )  # fmt: skip
 
 
 @inline
@@ -206,13 +268,14 @@ def _list_leaves(n_nodes, splits, of_threads, grown):
 def _grow(
     thread, n_threads, one, other, parts, n_parts, chunks, n_chunks, state, times, margins, labels, weights, due_values,
     steps, keys, row_offset, rule, all_rows, sums_of_threads, leaf_sums_of_threads, packed, rows, listed, bits,
-    node_of_row, grown, shard, max_depth,
+    node_of_row, needed, grown, shard, max_depth,
 ):  # fmt: skip
     """Grows a tree from where `state` says until it is grown or a part is short of memory; False if others gave up. Who is
     behind the last meeting reads nothing more that the next call changes."""
     like, of_chunks, is_first = (one, other, packed), (packed,), thread == 0
     level, first_node, n_open, n_nodes = state[LEVEL], state[FIRST_NODE], state[N_OPEN], state[N_NODES]
     n_searched, n_chosen, n, least = state[N_SEARCHED], state[N_CHOSEN], state[N_LAST_SPLIT], state[LEAST_HESS]
+    n_built = state[N_BUILT]
     due_nodes, is_short = node_of_row, False
     if state[IS_ROUNDED] == 0:
         if is_first:
@@ -227,17 +290,17 @@ def _grow(
             return False
         if is_first:
             times[1], state[IS_ROUNDED] = clock(), 1
+    root_sums = np.zeros((1, N_SUMS), np.int64)
+    for k in range(n_threads):
+        add_nodes(sums_of_threads[k : k + 1], root_sums)
     if level == 0:
-        root_sums = np.zeros((1, N_SUMS), np.int64)
-        for k in range(n_threads):
-            add_nodes(sums_of_threads[k : k + 1], root_sums)
         pairs = needs_pairs(root_sums[0, SUM_SIZE], root_sums[0, SUM_HESS])
-        is_short = not _have_room(parts, n_parts, like, pairs)
+        is_short = not _have_room(parts, n_built, like, pairs)
     while not is_short:
         spans, sums = np.empty((n, 2 * n_chunks), np.int64), np.empty((n, N_SUMS), np.int64)
         _join_chunks(chunks, n_chunks, of_chunks, spans, sums)
         searching = int64(0)  # nanoseconds
-        for u in range(thread, n_parts, n_threads):
+        for u in range(thread, n_built, n_threads):
             part = read_part(parts, u, like)
             if level == 0:
                 _build_root(part, all_rows, root_sums[0], pairs, packed, least)
@@ -261,11 +324,43 @@ def _grow(
         is_short = state[IS_SHORT] != 0
         if is_short:
             break
+        best, gains = grown.proposals[n_searched : n_searched + n_open], grown.gains[n_searched : n_searched + n_open]
+        if is_first:
+            _keep_best(parts, n_built, like, best, gains)
+        if n_built < n_parts:
+            searching -= clock()
+            if is_first:
+                most_grad, most_hess = root_sums[0, MOST_GRAD], root_sums[0, MOST_HESS]
+                state[N_ROWS_NEEDED] = plan(gains, best, most_grad, most_hess, least, rule, needed[:n_open])
+            if not meet(state, n_threads):
+                return False
+            if state[N_ROWS_NEEDED] < NEVER:
+                for c in range(thread, n_chunks, n_threads):
+                    chunk = read_chunk(chunks, c, of_chunks)
+                    _number(chunk, n_nodes, first_node, needed[:n_open], state[IS_NUMBERED] != 0, node_of_row)
+                if not meet(state, n_threads):
+                    return False
+                _look(
+                    thread, n_threads, parts, n_built, n_parts, like, chunks, n_chunks, of_chunks, state[N_ROWS_NEEDED],
+                    best, gains, first_node, needed[:n_open], len(all_rows), len(bits), node_of_row, packed, least, rule,
+                )  # fmt: skip
+                if not meet(state, n_threads):
+                    return False
+                if is_first:
+                    state[IS_NUMBERED] = 1
+                    for u in range(n_built, n_parts):
+                        part = read_part(parts, u, like)
+                        keep_better(part.proposals[:n_open], part.gains[:n_open], best, gains)
+                        state[N_CLOSER] += part.done[0]
+            searching += clock()
         if is_first:
             times[3 + len(STAGES) * level] = clock()
             times[2 + len(STAGES) * level] = times[3 + len(STAGES) * level] - searching
             state[N_ROWS_BUILT] += len(all_rows) if level == 0 else _n_rows_of(spans)
-            state[N_LAST_SPLIT] = _choose(parts, n_parts, like, first_node, n_open, grown, n_searched, n_chosen)
+            features, split_gains, child_sums = np.empty(n_open, np.int64), np.empty(n_open), np.empty((n_open, 4), np.int64)
+            state[N_LAST_SPLIT] = choose(
+                gains, best, first_node, grown.splits[n_chosen:], features, split_gains, child_sums
+            )
             times[4 + len(STAGES) * level] = clock()
         if not meet(state, n_threads):
             return False
@@ -279,7 +374,7 @@ def _grow(
                 number_leaves(
                     n_nodes + 2 * n, chunk.first_word, chunk.end_word, chunk.words, chunk.rows, chunk.held, node_of_row
                 )
-        for u in range(thread, n_parts, n_threads):
+        for u in range(thread, n_built, n_threads):
             _note_parents(read_part(parts, u, like), splits, first_node)
         if not meet(state, n_threads):
             return False
@@ -312,13 +407,14 @@ def _grow(
     signature=lambda one, other, width, label, kind: void(
         int64, OUT[int64], int64, IN[one], IN[other], OUT[int64], int64, OUT[int64], int64, OUT[int64], OUT[int64],
         OUT[float32], IN[label], IN[kind], IN[float32], IN[float64], IN[uint64], int64, IN[float64], IN[int32], OUT2[int64],
-        OUT2[int64], OUT[width], IN[int32], IN[width], OUT[uint64], OUT[uint8], _GROWN, int64, int64,
+        OUT2[int64], OUT[width], IN[int32], IN[width], OUT[uint64], OUT[uint8], OUT[int64], _GROWN, int64,
+        int64,
     ),
 )  # fmt: skip
 def grow(
     thread, posts, n_threads, one, other, parts, n_parts, chunks, n_chunks, state, times, margins, labels, weights,
     due_values, steps, keys, row_offset, rule, all_rows, sums_of_threads, leaf_sums_of_threads, packed, rows, listed, bits,
-    node_of_row, grown, shard, max_depth,
+    node_of_row, needed, grown, shard, max_depth,
 ):  # fmt: skip
     """Grows a tree from where `state` says, as one of n_threads that do so at the same time, until it is grown or a part is
     short of memory. Thread 0 returns then; others stay at their posts (posts) for the next call, and return later.
@@ -336,6 +432,7 @@ def grow(
     packed         of all rows  # OUT; rows and listed: where chunks list rows, and what is packed of these
     bits           a bitvector of all rows, to work in  # OUT
     node_of_row    which leaf each row is in, once the tree is grown  # OUT
+    needed         room for as many numbers as nodes may be open (kernels.rare)  # OUT
     grown          # OUT
     """
     while True:
@@ -344,7 +441,7 @@ def grow(
         is_over = _grow(
             thread, n_threads, one, other, parts, n_parts, chunks, n_chunks, state, times, margins, labels, weights,
             due_values, steps, keys, row_offset, rule, all_rows, sums_of_threads, leaf_sums_of_threads, packed, rows,
-            listed, bits, node_of_row, grown, shard, max_depth,
+            listed, bits, node_of_row, needed, grown, shard, max_depth,
         )  # fmt: skip
         if thread == 0 or not is_over or not stay(posts, thread):
             return

@@ -199,11 +199,41 @@ def number_children(splits, first_child, first, last, bits, members, rows, held,
 
 
 @kernel_for(NODES, signature=lambda node: void(int64, int64, int64, IN2[uint64], IN[int32], IN2[int64], OUT[node]))
+def number_rows(node, first, last, members, rows, held, node_of_row):
+    """Writes the node of each row that it has."""
+    place, begin, end = held[node, PLACE], uint64(held[node, BEGIN]), uint64(held[node, END])
+    if place >= 0:
+        for w in range(uint64(first), uint64(last)):
+            word, base = members[place, w], w << _6
+            if word != _0 and base + _64 <= uint64(len(node_of_row)):
+                write_where(word, node, node_of_row, base)
+                continue
+            while word != _0:
+                node_of_row[base + lowest_one(word)] = node
+                word &= word - _1
+    else:
+        for i in range(begin, end):
+            node_of_row[uint64(rows[i])] = node
+
+
+@kernel_for(NODES, signature=lambda node: void(int64, int64, int64, IN2[uint64], IN[int32], IN2[int64], OUT[node]))
 def number_leaves(n_nodes, first, last, members, rows, held, node_of_row):
     """Writes the node of each row that one of the nodes still has."""
-    any_bits = members[0]
     for node in range(n_nodes):
-        if held[node, PLACE] >= 0:
-            _number_words(held[node, PLACE], True, node, node, first, last, any_bits, members, node_of_row)
-        else:
-            _number_list(held[node, BEGIN], held[node, END], True, node, node, any_bits, rows, node_of_row)
+        number_rows(node, first, last, members, rows, held, node_of_row)
+
+
+@kernel(int64(int64, int64, int64, IN2[uint64], IN[int32], IN2[int64], OUT[uint64]))
+def mark_rows(node, first, last, members, rows, held, marks):
+    """Sets the bit of each row of a node (OUT: a bitvector of all rows); returns how many there are."""
+    n_rows = _0
+    if held[node, PLACE] >= 0:
+        for w in range(uint64(first), uint64(last)):
+            word = members[held[node, PLACE], w]
+            marks[w] |= word
+            n_rows += count_ones(word)
+        return int64(n_rows)
+    for i in range(uint64(held[node, BEGIN]), uint64(held[node, END])):
+        row = uint64(rows[i])
+        marks[row >> _6] |= _1 << (row & _63)
+    return held[node, END] - held[node, BEGIN]

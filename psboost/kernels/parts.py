@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numba.extending import overload
 
+from psboost.kernels import rare
 from psboost.kernels.compile import (
     IN,
     IN2,
@@ -86,6 +87,7 @@ class Part(NamedTuple):
     gains: np.ndarray
     proposals: np.ndarray
     done: np.ndarray
+    ends: np.ndarray  # as rare.look takes it; empty unless all features are rare
 
 
 class Chunk(NamedTuple):
@@ -109,7 +111,7 @@ class Chunk(NamedTuple):
 KINDS = ROWS | {name: (code, code) for name, code in CODES.items()}  # of blocks: two types by which they are known
 _OF_PART = (
     int64, OUT[int64], IN[int32], IN[int64], IN[int32], IN[int32], OUT2[float64], OUT[float64], NODE_HISTOGRAM, OUT[int64],
-    OUT2[int64], OUT2[int64], OUT[uint8], OUT[float64], OUT2[int64], OUT[int64],
+    OUT2[int64], OUT2[int64], OUT[uint8], OUT[float64], OUT2[int64], OUT[int64], OUT[int64],
 )  # fmt: skip
 _OF_CHUNK = int64, int64, int64, int64, OUT2[uint64], OUT[int32], OUT2[int64], OUT[int32], OUT[int64]  # before packed
 
@@ -144,7 +146,7 @@ read_part, read_chunk = reader(_part, PART_WORDS), reader(_chunk, CHUNK_WORDS)
 def keep_sparse_part(
     indptr, bins, stride, posting_offsets, posting_rows, tilings, bin_offsets, values, rows_ascend, bitmap_of_bin, bitmaps,
     n_cuts, first, acc, default_bins, ids, shards, locals_, lefts, scores, memory, used, nodes, parents, built_left,
-    gains, proposals, done, k, parts,
+    gains, proposals, done, ends, k, parts,
 ):  # fmt: skip
     """Keeps what a Part is of as number k of `parts` (PART_WORDS for each)  # OUT"""
     block = SparseArrays(
@@ -153,7 +155,7 @@ def keep_sparse_part(
     )  # fmt: skip
     part = Part(
         block, first, acc, default_bins, ids, shards, locals_, lefts, scores, memory, used, nodes, parents, built_left,
-        gains, proposals, done,
+        gains, proposals, done, ends,
     )  # fmt: skip
     keep(part, k, parts, PART_WORDS)
 
@@ -161,13 +163,13 @@ def keep_sparse_part(
 @kernel_for(CODES, signature=lambda code: void(*_dense(code), *_OF_PART, int64, OUT[int64]))
 def keep_dense_part(
     cells, stride, bin_offsets, wide, columns, n_cuts, first, acc, default_bins, ids, shards, locals_, lefts, scores, memory,
-    used, nodes, parents, built_left, gains, proposals, done, k, parts,
+    used, nodes, parents, built_left, gains, proposals, done, ends, k, parts,
 ):  # fmt: skip
     """The same of a dense block."""
     block = DenseArrays(cells, stride, bin_offsets, wide, columns, n_cuts)
     part = Part(
         block, first, acc, default_bins, ids, shards, locals_, lefts, scores, memory, used, nodes, parents, built_left,
-        gains, proposals, done,
+        gains, proposals, done, ends,
     )  # fmt: skip
     keep(part, k, parts, PART_WORDS)
 
@@ -220,6 +222,31 @@ def _compiled_share_out(block, rows, spans, sums, packed, part, least):
         )  # fmt: skip
 
     return share_sparse if block.instance_class is SparseArrays else share_dense
+
+
+def look(block, part, n_rows, fewest, marks, are_few, node_of_row, first_node, needed, n_train, packed, least, rule):
+    """rare.look at those of the part's features, all of which are rare, that n_rows rows store."""
+
+
+@overload(look, jit_options=_INLINE)
+def _compiled_look(
+    block, part, n_rows, fewest, marks, are_few, node_of_row, first_node, needed, n_train, packed, least, rule
+):
+    def look_at_sparse(
+        block, part, n_rows, fewest, marks, are_few, node_of_row, first_node, needed, n_train, packed, least, rule
+    ):
+        return rare.look(
+            part.ends, n_rows, fewest, marks, are_few, block.posting_offsets, block.posting_rows, block.bin_offsets,
+            part.default_bins, part.ids, part.shards, part.locals, node_of_row, first_node, needed, n_train, packed, least,
+            rule, part.proposals[: len(needed)], part.gains[: len(needed)],
+        )  # fmt: skip
+
+    def none_are_dense(
+        block, part, n_rows, fewest, marks, are_few, node_of_row, first_node, needed, n_train, packed, least, rule
+    ):
+        return int64(0)
+
+    return look_at_sparse if block.instance_class is SparseArrays else none_are_dense
 
 
 def clear_bits(block, splits, shard, first, chunk, bits):

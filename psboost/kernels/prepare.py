@@ -26,7 +26,7 @@ JOBS = {
     ),
     "propose": (
         "node_histograms.take", "node_histograms.share_out", "open_nodes.make_root", "open_nodes.add_sums",
-        "node_builds.share_nodes", "dense_builds.share_dense_nodes", "parts", "levels",
+        "node_builds.share_nodes", "dense_builds.share_dense_nodes", "gains.improve_split", "rare", "parts", "levels",
     ),
     "merge": (
         "node_histograms.take_lists", "histograms.mark_bins", "packing.fold_signs", "packing.unfold_signs",

@@ -6,9 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy import sparse
 
-import psboost
 from psboost.boosting.fixed_point import least_units, round_gradients, rounding_key
 from psboost.boosting.histogram import Histograms
 from psboost.boosting.losses import LOSSES
@@ -670,35 +668,6 @@ def test_features_are_cut_in_more_where_nearly_all_values_are_in_the_first(bins,
     offsets = np.cumsum([0, *bins]).astype(np.int32)
     parts = block_worker._narrow_parts(0, len(bins), offsets, n_stored=lambda begin, end: sum(stored[begin:end]))
     assert parts == list(pairwise([0, *edges]))
-
-
-def test_each_thread_has_one_of_the_large_parts(monkeypatch):
-    """Threads take the parts in turns (kernels.levels)."""
-    parts, rng = [], np.random.default_rng(3)
-    ranges_to_build = BlockWorker._ranges_to_build
-    monkeypatch.setattr(block_worker, "NARROW_BINS", 40)
-    monkeypatch.setattr(BlockWorker, "_ranges_to_build", lambda *of: parts.extend(ranges_to_build(*of)) or parts)
-    X = sparse.csr_matrix((rng.random((2000, 120)) < 0.3).astype(np.float32))
-    psboost.train({"max_depth": 2}, X, rng.integers(0, 2, 2000), num_boost_round=1, threads=2)
-    assert parts == [(0, 40), (60, 100), (40, 60), (100, 120)]
-
-
-@pytest.mark.parametrize("n_threads", [1, 2, 3])
-def test_the_model_is_the_same_however_features_are_cut(n_threads, monkeypatch):
-    """In many parts, whose features are rarer and rarer; and in one for each thread."""
-    rng, models, n_parts = np.random.default_rng(n_threads), [], []
-    X = sparse.csr_matrix((rng.random((4000, 300)) < np.geomspace(0.9, 0.01, 300)) * rng.integers(1, 4, (4000, 300)))
-    y = X[:, ::7].sum(axis=1).A1 % 2
-    ranges_to_build = BlockWorker._ranges_to_build
-    monkeypatch.setattr(BlockWorker, "_ranges_to_build", lambda *of: n_parts.append(ranges_to_build(*of)) or n_parts[-1])
-    for narrow, nearly_all in ((block_worker.NARROW_BINS, block_worker._NEARLY_ALL), (90, 0.0)):
-        monkeypatch.setattr(block_worker, "NARROW_BINS", narrow)
-        monkeypatch.setattr(block_worker, "_NEARLY_ALL", nearly_all)
-        forest = psboost.train({"max_depth": 5}, X.astype(np.float32), y, num_boost_round=5, threads=n_threads)
-        models.append(runs.model_text(forest))
-    before, after = map(len, n_parts)
-    assert before == n_threads and after > 3 * n_threads
-    assert models[0] == models[1]
 
 
 @pytest.mark.parametrize(
