@@ -227,6 +227,39 @@ def _look(
 
 
 @inline
+def _search_rare(
+    thread, n_threads, parts, n_built, n_parts, like, chunks, n_chunks, of_chunks, state, most_grad, most_hess, n_nodes,
+    best, gains, first_node, needed, n_train, n_words, node_of_row, packed, least, rule,
+):  # fmt: skip
+    """Puts splits by rare features in the place of the best ones so far that they are better than  # OUT: best, gains; False
+    if other threads gave up."""
+    if thread == 0:
+        state[N_ROWS_NEEDED] = plan(gains, best, most_grad, most_hess, least, rule, needed)
+    if not meet(state, n_threads):
+        return False
+    if state[N_ROWS_NEEDED] == NEVER:
+        return True
+    for c in range(thread, n_chunks, n_threads):
+        chunk = read_chunk(chunks, c, of_chunks)
+        _number(chunk, n_nodes, first_node, needed, state[IS_NUMBERED] != 0, node_of_row)
+    if not meet(state, n_threads):
+        return False
+    _look(
+        thread, n_threads, parts, n_built, n_parts, like, chunks, n_chunks, of_chunks, state[N_ROWS_NEEDED], best, gains,
+        first_node, needed, n_train, n_words, node_of_row, packed, least, rule,
+    )  # fmt: skip
+    if not meet(state, n_threads):
+        return False
+    if thread == 0:
+        state[IS_NUMBERED] = 1
+        for u in range(n_built, n_parts):
+            part = read_part(parts, u, like)
+            keep_better(part.proposals[: len(gains)], part.gains[: len(gains)], best, gains)
+            state[N_CLOSER] += part.done[0]
+    return True
+
+
+@inline
 def _route(chunk, parts, n_parts, like, splits, first_child, is_last, shard, packed, bits, node_of_row):
     """Moves the rows of a chunk to the children of split nodes; lists those of children that are built, if any are."""
     first, end = chunk.first_word, chunk.end_word
@@ -329,29 +362,12 @@ def _grow(
             _keep_best(parts, n_built, like, best, gains)
         if n_built < n_parts:
             searching -= clock()
-            if is_first:
-                most_grad, most_hess = root_sums[0, MOST_GRAD], root_sums[0, MOST_HESS]
-                state[N_ROWS_NEEDED] = plan(gains, best, most_grad, most_hess, least, rule, needed[:n_open])
-            if not meet(state, n_threads):
+            if not _search_rare(
+                thread, n_threads, parts, n_built, n_parts, like, chunks, n_chunks, of_chunks, state,
+                root_sums[0, MOST_GRAD], root_sums[0, MOST_HESS], n_nodes, best, gains, first_node, needed[:n_open],
+                len(all_rows), len(bits), node_of_row, packed, least, rule,
+            ):  # fmt: skip
                 return False
-            if state[N_ROWS_NEEDED] < NEVER:
-                for c in range(thread, n_chunks, n_threads):
-                    chunk = read_chunk(chunks, c, of_chunks)
-                    _number(chunk, n_nodes, first_node, needed[:n_open], state[IS_NUMBERED] != 0, node_of_row)
-                if not meet(state, n_threads):
-                    return False
-                _look(
-                    thread, n_threads, parts, n_built, n_parts, like, chunks, n_chunks, of_chunks, state[N_ROWS_NEEDED],
-                    best, gains, first_node, needed[:n_open], len(all_rows), len(bits), node_of_row, packed, least, rule,
-                )  # fmt: skip
-                if not meet(state, n_threads):
-                    return False
-                if is_first:
-                    state[IS_NUMBERED] = 1
-                    for u in range(n_built, n_parts):
-                        part = read_part(parts, u, like)
-                        keep_better(part.proposals[:n_open], part.gains[:n_open], best, gains)
-                        state[N_CLOSER] += part.done[0]
             searching += clock()
         if is_first:
             times[3 + len(STAGES) * level] = clock()

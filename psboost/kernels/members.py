@@ -201,19 +201,11 @@ def number_children(splits, first_child, first, last, bits, members, rows, held,
 @kernel_for(NODES, signature=lambda node: void(int64, int64, int64, IN2[uint64], IN[int32], IN2[int64], OUT[node]))
 def number_rows(node, first, last, members, rows, held, node_of_row):
     """Writes the node of each row that it has."""
-    place, begin, end = held[node, PLACE], uint64(held[node, BEGIN]), uint64(held[node, END])
-    if place >= 0:
-        for w in range(uint64(first), uint64(last)):
-            word, base = members[place, w], w << _6
-            if word != _0 and base + _64 <= uint64(len(node_of_row)):
-                write_where(word, node, node_of_row, base)
-                continue
-            while word != _0:
-                node_of_row[base + lowest_one(word)] = node
-                word &= word - _1
+    any_bits = members[0]
+    if held[node, PLACE] >= 0:
+        _number_words(held[node, PLACE], True, node, node, first, last, any_bits, members, node_of_row)
     else:
-        for i in range(begin, end):
-            node_of_row[uint64(rows[i])] = node
+        _number_list(held[node, BEGIN], held[node, END], True, node, node, any_bits, rows, node_of_row)
 
 
 @kernel_for(NODES, signature=lambda node: void(int64, int64, int64, IN2[uint64], IN[int32], IN2[int64], OUT[node]))
