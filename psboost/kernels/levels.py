@@ -5,9 +5,9 @@
                        --------------- meet ---------------
     build, search      parts 0, 2 ...        parts 1, 3 ...       each a range of features, one after the other
                        --------------- meet ---------------
-    number             chunks of the rows    by node, and         only where splits by rare features may be better
-                       --------------- meet ---------------       (kernels.rare)
-    look               at parts of these     one after the other
+    number             chunks 0, 2 ...       chunks 1, 3 ...      rows by node; only where splits by rare features may be
+                       --------------- meet ---------------       better (kernels.rare)
+    look               at parts of these     in turns
                        --------------- meet ---------------
     choose             the splits
                        --------------- meet ---------------
@@ -75,12 +75,12 @@ from psboost.kernels.splits import BUILD_LEFT, NODE, choose, keep_better
 
 MOST_OPEN = 1 << MOST_DEPTH - 1  # nodes that are searched at one level
 
-# state (int64): the meeting; whether steps are exact, the least hess of a child, of how many parts histograms are built, the
-# others being of rare features, which come last; and of each tree anew: how many values are
-# due (row_gradients); how many pieces of the rows were taken for gradients and for leaves; which level comes next, its first
-# node and how many it has; how many nodes there are, were searched and were split, and how many of these one level above;
-# whether there are gradients; whether a part is short of memory; how many rows the nodes have that were built; how many rows
-# a rare feature needs in some node; whether rows are numbered by node; how often rare features were looked at closer
+# state (int64): the meeting; whether steps are exact, the least hess of a child, of how many parts histograms are built,
+# the last ones being of rare features; and of each tree anew: how many values are due (row_gradients); how many pieces of
+# the rows were taken for gradients and for leaves; which level comes next, its first node and how many it has; how many
+# nodes there are, were searched and were split, and how many of these one level above; whether there are gradients; whether
+# a part is short of memory; how many rows the nodes have that were built; how many rows a rare feature needs in some node;
+# whether rows are numbered by node; how often rare features were looked at closer
 (
     IS_EXACT, LEAST_HESS, N_BUILT, N_DUE, FOR_GRADIENTS, FOR_LEAVES, LEVEL, FIRST_NODE, N_OPEN, N_NODES, N_SEARCHED,
     N_CHOSEN, N_LAST_SPLIT, IS_ROUNDED, IS_SHORT, N_ROWS_BUILT, N_ROWS_NEEDED, IS_NUMBERED, N_CLOSER, N_STATE,
