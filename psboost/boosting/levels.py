@@ -18,6 +18,7 @@ from psboost.errors import ProtocolError
 from psboost.kernels import levels as kernels
 from psboost.kernels import parts as part_kernels
 from psboost.kernels import rare as rare_kernels
+from psboost.kernels import rare_search
 from psboost.kernels.arrivals import GIVEN_UP
 from psboost.kernels.gains import N_CONSTANTS
 from psboost.kernels.gradients import SUMS_OF_NODE
@@ -85,11 +86,12 @@ class Levels:
             np.empty(n_nodes), np.empty((n_nodes, N_PROPOSED), np.int64), np.empty((n_nodes, N_SPLIT), np.int32),
             np.empty(n_nodes, np.int64), np.empty((n_nodes, 2), np.int64),
         )  # fmt: skip
+        self._looks = np.zeros(rare_search.FIRST_NEEDED + most, np.int64)
         arguments = (
             n_threads, *_known_by(parts[0].block), self._kept, len(parts), chunks, len(of_chunks), state, self._times,
             *gradients.held, self._due_values, self._steps_in_units, self._key, row_offset, self._constants,
             partition.all_rows, self._sums, leaf_sums, gradients.packed, *partition.lists, bits, partition.node_of_row,
-            np.empty(most, np.int64), self._grown, shard, max_depth,
+            self._looks, self._grown, shard, max_depth,
         )  # fmt: skip
         self._crew = Crew(
             n_threads,
@@ -110,7 +112,7 @@ class Levels:
                  of each, as RowGradients.sum_by_node has them; the stages
         """
         state, grown, begin = self._state, self._grown, time.perf_counter()
-        state[kernels.N_DUE :] = 0
+        state[kernels.N_DUE :] = self._looks[:] = 0
         state[kernels.N_BUILT] = self._n_built
         state[kernels.N_OPEN] = state[kernels.N_NODES] = 1
         state[kernels.N_DUE], self._key[0] = self._gradients.take_due(self._due_values), key
@@ -122,7 +124,7 @@ class Levels:
             state[kernels.IS_SHORT] = 0
             self._crew.call()
         n_rare = sum(part.block.n_features for part in self._parts[self._n_built :])
-        if state[kernels.N_CLOSER] > n_rare // SELDOM:
+        if self._looks[rare_search.N_CLOSER] > n_rare // SELDOM:
             self._n_built = len(self._parts)
         n_searched, n_leaves = state[kernels.N_SEARCHED], state[kernels.N_NODES] - state[kernels.N_CHOSEN]
         best = Proposals(grown.gains[:n_searched].copy(), grown.proposals[:n_searched].copy())
@@ -190,6 +192,6 @@ def _ends_of_rare(parts: Sequence[GrowingPart]) -> list[np.ndarray]:
         if isinstance(part.block, SparseBlock):
             n_rows = np.diff(part.block.posting_offsets[part.block.bin_offsets])
             if n_rows.max(initial=0) <= rare_kernels.MOST_ROWS:
-                ends[-1] = np.array([1 + np.flatnonzero(n_rows >= k).max(initial=-1) for k in range(rare_kernels.NEVER + 1)])
+                ends[-1] = rare_kernels.ends_of(n_rows)
                 n_stored += int(n_rows.sum())
     return ends if n_stored >= LEAST_OF_A_ROW * parts[0].block.n_rows else [_NOT_RARE] * len(parts)

@@ -48,10 +48,8 @@ from psboost.kernels.histograms import span_size
 from psboost.kernels.members import (
     MOST_DEPTH,
     hold_all,
-    mark_rows,
     number_children,
     number_leaves,
-    number_rows,
     split_rows,
 )
 from psboost.kernels.node_builds import (
@@ -66,9 +64,9 @@ from psboost.kernels.node_builds import (
 from psboost.kernels.node_histograms import take
 from psboost.kernels.open_nodes import N_FIELDS, make_root, needs_pairs
 from psboost.kernels.packed_rows import WIDTHS
-from psboost.kernels.parts import KINDS, add_up_root, clear_bits, look, read_chunk, read_part, share_out
+from psboost.kernels.parts import KINDS, add_up_root, clear_bits, read_chunk, read_part, share_out
 from psboost.kernels.posts import come, stay
-from psboost.kernels.rare import NEVER, plan
+from psboost.kernels.rare_search import search_rare
 from psboost.kernels.row_bins import N_NONE
 from psboost.kernels.row_gradients import round_by_pieces, sum_by_pieces
 from psboost.kernels.splits import BUILD_LEFT, NODE, choose, keep_better
@@ -79,12 +77,11 @@ MOST_OPEN = 1 << MOST_DEPTH - 1  # nodes that are searched at one level
 # the last ones being of rare features; and of each tree anew: how many values are due (row_gradients); how many pieces of
 # the rows were taken for gradients and for leaves; which level comes next, its first node and how many it has; how many
 # nodes there are, were searched and were split, and how many of these one level above; whether there are gradients; whether
-# a part is short of memory; how many rows the nodes have that were built; how many rows a rare feature needs in some node;
-# whether rows are numbered by node; how often rare features were looked at closer
+# a part is short of memory; how many rows the nodes have that were built
 (
     IS_EXACT, LEAST_HESS, N_BUILT, N_DUE, FOR_GRADIENTS, FOR_LEAVES, LEVEL, FIRST_NODE, N_OPEN, N_NODES, N_SEARCHED,
-    N_CHOSEN, N_LAST_SPLIT, IS_ROUNDED, IS_SHORT, N_ROWS_BUILT, N_ROWS_NEEDED, IS_NUMBERED, N_CLOSER, N_STATE,
-) = range(N_MEETING, N_MEETING + 20)  # fmt: skip
+    N_CHOSEN, N_LAST_SPLIT, IS_ROUNDED, IS_SHORT, N_ROWS_BUILT, N_STATE,
+) = range(N_MEETING, N_MEETING + 17)  # fmt: skip
 GRAD_STEP, HESS_STEP, LEAF_GRAD_STEP, LEAF_HESS_STEP, N_STEPS = range(5)  # steps (float64)
 FIRST_STAGE, LAST_STAGE = "gradients", "update"  # of a tree
 STAGES = "build", "search", "choose", "route"  # of a level, in this order
@@ -185,81 +182,6 @@ def _keep_best(parts, n_parts, like, best, gains):
 
 
 @inline
-def _number(chunk, n_nodes, first_node, needed, is_numbered, node_of_row):
-    """Numbers the rows of a chunk by node: at first all, then those of nodes that are looked at. All others keep a number
-    that no open node has."""
-    if not is_numbered:
-        number_leaves(n_nodes, chunk.first_word, chunk.end_word, chunk.words, chunk.rows, chunk.held, node_of_row)
-        return
-    for i in range(len(needed)):
-        if needed[i] < NEVER:
-            number_rows(
-                first_node + i, chunk.first_word, chunk.end_word, chunk.words, chunk.rows, chunk.held, node_of_row
-            )
-
-
-@inline
-def _look(
-    thread, n_threads, parts, n_built, n_parts, like, chunks, n_chunks, of_chunks, fewest, best, gains, first_node, needed,
-    n_train, n_words, node_of_row, packed, least, rule,
-):  # fmt: skip
-    """Has a thread's parts of rare features propose splits that are better than the best ones so far, if there are any."""
-    marks, n_marked = np.zeros(n_words, np.uint64), int64(0)
-    for u in range(n_built + thread, n_parts, n_threads):
-        part = read_part(parts, u, like)
-        part.done[0] = 0
-        copy(gains, 0, len(gains), part.gains, 0)
-        copy_rows(best, part.proposals[: len(gains)])
-    for n_rows in range(fewest, NEVER):
-        for i in range(len(needed)):
-            for c in range(n_chunks if needed[i] == n_rows else 0):
-                chunk = read_chunk(chunks, c, of_chunks)
-                n_marked += mark_rows(
-                    first_node + i, chunk.first_word, chunk.end_word, chunk.words, chunk.rows, chunk.held, marks
-                )
-        are_few = n_rows * n_marked < (fewest - 1) * len(node_of_row)
-        for u in range(n_built + thread, n_parts, n_threads):
-            part = read_part(parts, u, like)
-            part.done[0] += look(
-                part.block, part, n_rows, fewest, marks, are_few, node_of_row, first_node, needed, n_train, packed, least,
-                rule,
-            )  # fmt: skip
-
-
-@inline
-def _search_rare(
-    thread, n_threads, parts, n_built, n_parts, like, chunks, n_chunks, of_chunks, state, most_grad, most_hess, n_nodes,
-    best, gains, first_node, needed, n_train, n_words, node_of_row, packed, least, rule,
-):  # fmt: skip
-    """Puts splits by rare features in the place of the best ones so far that they are better than  # OUT: best, gains; False
-    if other threads gave up."""
-    if thread == 0:
-        state[N_ROWS_NEEDED] = plan(gains, best, most_grad, most_hess, least, rule, needed)
-    if not meet(state, n_threads):
-        return False
-    if state[N_ROWS_NEEDED] == NEVER:
-        return True
-    for c in range(thread, n_chunks, n_threads):
-        chunk = read_chunk(chunks, c, of_chunks)
-        _number(chunk, n_nodes, first_node, needed, state[IS_NUMBERED] != 0, node_of_row)
-    if not meet(state, n_threads):
-        return False
-    _look(
-        thread, n_threads, parts, n_built, n_parts, like, chunks, n_chunks, of_chunks, state[N_ROWS_NEEDED], best, gains,
-        first_node, needed, n_train, n_words, node_of_row, packed, least, rule,
-    )  # fmt: skip
-    if not meet(state, n_threads):
-        return False
-    if thread == 0:
-        state[IS_NUMBERED] = 1
-        for u in range(n_built, n_parts):
-            part = read_part(parts, u, like)
-            keep_better(part.proposals[: len(gains)], part.gains[: len(gains)], best, gains)
-            state[N_CLOSER] += part.done[0]
-    return True
-
-
-@inline
 def _route(chunk, parts, n_parts, like, splits, first_child, is_last, shard, packed, bits, node_of_row):
     """Moves the rows of a chunk to the children of split nodes; lists those of children that are built, if any are."""
     first, end = chunk.first_word, chunk.end_word
@@ -301,7 +223,7 @@ def _list_leaves(n_nodes, splits, of_threads, grown):
 def _grow(
     thread, n_threads, one, other, parts, n_parts, chunks, n_chunks, state, times, margins, labels, weights, due_values,
     steps, keys, row_offset, rule, all_rows, sums_of_threads, leaf_sums_of_threads, packed, rows, listed, bits,
-    node_of_row, needed, grown, shard, max_depth,
+    node_of_row, looks, grown, shard, max_depth,
 ):  # fmt: skip
     """Grows a tree from where `state` says until it is grown or a part is short of memory; False if others gave up. Who is
     behind the last meeting reads nothing more that the next call changes."""
@@ -362,10 +284,10 @@ def _grow(
             _keep_best(parts, n_built, like, best, gains)
         if n_built < n_parts:
             searching -= clock()
-            if not _search_rare(
-                thread, n_threads, parts, n_built, n_parts, like, chunks, n_chunks, of_chunks, state,
-                root_sums[0, MOST_GRAD], root_sums[0, MOST_HESS], n_nodes, best, gains, first_node, needed[:n_open],
-                len(all_rows), len(bits), node_of_row, packed, least, rule,
+            if not search_rare(
+                thread, n_threads, parts, n_built, n_parts, like, chunks, n_chunks, of_chunks, state, looks,
+                root_sums[0, MOST_GRAD], root_sums[0, MOST_HESS], n_nodes, best, gains, first_node, len(all_rows),
+                len(bits), node_of_row, packed, least, rule,
             ):  # fmt: skip
                 return False
             searching += clock()
@@ -430,7 +352,7 @@ def _grow(
 def grow(
     thread, posts, n_threads, one, other, parts, n_parts, chunks, n_chunks, state, times, margins, labels, weights,
     due_values, steps, keys, row_offset, rule, all_rows, sums_of_threads, leaf_sums_of_threads, packed, rows, listed, bits,
-    node_of_row, needed, grown, shard, max_depth,
+    node_of_row, looks, grown, shard, max_depth,
 ):  # fmt: skip
     """Grows a tree from where `state` says, as one of n_threads that do so at the same time, until it is grown or a part is
     short of memory. Thread 0 returns then; others stay at their posts (posts) for the next call, and return later.
@@ -448,7 +370,7 @@ def grow(
     packed         of all rows  # OUT; rows and listed: where chunks list rows, and what is packed of these
     bits           a bitvector of all rows, to work in  # OUT
     node_of_row    which leaf each row is in, once the tree is grown  # OUT
-    needed         room for as many numbers as nodes may be open (kernels.rare)  # OUT
+    looks          kernels.rare_search, of a tree that begins: 0  # OUT
     grown          # OUT
     """
     while True:
@@ -457,7 +379,7 @@ def grow(
         is_over = _grow(
             thread, n_threads, one, other, parts, n_parts, chunks, n_chunks, state, times, margins, labels, weights,
             due_values, steps, keys, row_offset, rule, all_rows, sums_of_threads, leaf_sums_of_threads, packed, rows,
-            listed, bits, node_of_row, needed, grown, shard, max_depth,
+            listed, bits, node_of_row, looks, grown, shard, max_depth,
         )  # fmt: skip
         if thread == 0 or not is_over or not stay(posts, thread):
             return

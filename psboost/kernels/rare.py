@@ -41,6 +41,11 @@ _0, _1, _4, _6, _63 = (uint64(k) for k in (0, 1, 4, 6, 63))
 _LOW_FOURS, _HIGHEST = uint64(0x0F0F0F0F0F0F0F0F), uint64(0x8080808080808080)
 
 
+def ends_of(n_rows: np.ndarray) -> np.ndarray:
+    """`ends` of features that so many rows store (int64)."""
+    return np.array([1 + np.flatnonzero(n_rows >= k).max(initial=-1) for k in range(NEVER + 1)])
+
+
 @inline
 def _most_gain(n_rows, grad, hess, most_grad, most_hess, least, rule):
     """No split that parts n_rows rows from all others of a node gains more.

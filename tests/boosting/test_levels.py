@@ -13,6 +13,7 @@ from psboost.boosting.crew import Crew
 from psboost.boosting.levels import Levels
 from psboost.boosting.split import SplitFinder
 from psboost.kernels import levels as kernels
+from psboost.kernels import rare_search
 from psboost.roles import block_worker, dealing
 from psboost.roles.block_worker import BlockWorker
 from tests import runs
@@ -67,7 +68,7 @@ def cut(monkeypatch):
 
     def counted(self, *args):
         grown = grow(self, *args)
-        counts.append((int(self._state[kernels.N_BUILT]), int(self._state[kernels.N_CLOSER])))
+        counts.append((int(self._state[kernels.N_BUILT]), int(self._looks[rare_search.N_CLOSER])))
         return grown
 
     monkeypatch.setattr(levels, "LEAST_OF_A_ROW", 0)

@@ -96,8 +96,7 @@ def test_the_best_of_all_splits(kernels, level, rule, width, are_few, n_others, 
     for row, (grad, hess) in enumerate([*values[:n_train], *n_others * [(5, 7)]]):
         packed[row] = packed_rows.pack(grad, hess, packed)
     bin_offsets, posting_offsets, posting_rows = postings_of(rows, ids, n_bins)
-    n_rows_of = np.diff(posting_offsets[bin_offsets])
-    ends = np.array([1 + np.flatnonzero(n_rows_of >= k).max(initial=-1) for k in range(rare.NEVER + 1)])
+    ends = rare.ends_of(np.diff(posting_offsets[bin_offsets]))
     default_bins = np.array([-1 if b is None else b for f in ids for b in features[f]], np.int32)
     needed, node_of_row = np.full(n_nodes, -1), np.array(nodes, np.uint8) + np.uint8(FIRST_NODE)
     most_grad, most_hess = (max(abs(value[k]) for value in values) for k in range(2))
